@@ -79,9 +79,9 @@ def where():
 
 
 def forced(who):
-    """Returns a context for operations that both the host and Metal can run.
+    """Returns a context that chooses where an operation runs that both the host and Metal can run.
 
-    who: where these operations run in the context, "host" or "metal".
+    who: "host" or "metal".
     """
     return mock.patch.dict(os.environ, {FORCE: who})
 
@@ -134,7 +134,7 @@ def wait(device):
 
 
 def measure(function, device, repeats):
-    """Returns the median time of a call in seconds."""
+    """Returns the median time of a call, in seconds."""
     times = []
     for _ in range(repeats + 1):  # The first call compiles kernels and fills caches.
         wait(device)
@@ -183,7 +183,7 @@ def run(sizes, repeats):
 def table(rows, before=()):
     """Yields the lines of the table, with times in milliseconds.
 
-    before: the rows of an earlier run, to show changes; empty for none.
+    before: the rows of an earlier run.  The table shows the changes since that run.
     """
     names = [place for place in PLACES if any(row["place"] == place for row in rows)]
     old = {_key(row): row["seconds"] for row in before}

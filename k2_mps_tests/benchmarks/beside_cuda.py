@@ -7,15 +7,15 @@
 
 The work is one of these:
 
-- `small`, `large`: a transducer step of icefall with a boundary: rnnt_loss_smoothed,
-  get_rnnt_prune_ranges, do_rnnt_pruning and rnnt_loss_pruned, forward and backward.  The
-  joiner is not a part of k2, so random logits take the place of its output.
+- `small`, `large`: k2's part of a training step of icefall's transducer, forward and backward:
+  rnnt_loss_smoothed, get_rnnt_prune_ranges, do_rnnt_pruning and rnnt_loss_pruned.  The step has a
+  boundary.  The joiner is not a part of k2, so random logits take the place of its output.
 - `ctc`: ctc_loss with its gradient, and intersect_dense.
 - `decoding-B`: intersect_dense_pruned of B utterances with a CTC topology of 100 symbols.
 
-`record` runs each part on the emulated device and records k2's kernels.  An NVIDIA GPU can then
-replay and time the recording.  `record` also writes a file that lists torch's operators in all
-parts.
+`record` runs each part of the work on the emulated device and records k2's kernels.  An NVIDIA GPU
+can then replay and time the recording.  `record` also writes a file that lists the torch operators
+which the parts call.
 
 `cuda` needs only torch and a k2 with CUDA.  `cuda` prints two times for each part: the sum of the
 times of GPU kernels, and the time of the whole call with its waits.  Both times are medians of
@@ -99,7 +99,7 @@ class Step:
         return k2.get_rnnt_prune_ranges(*grads, self.boundary, self.s_range)
 
     def run(self, part):
-        """Runs the step.  part(name) must return the context in which a part runs."""
+        """Runs the step.  Each part runs in the context that part(name of the part) returns."""
         import k2
 
         with part("smoothed_forward"):

@@ -128,7 +128,7 @@ def _tensors(values):
 
 
 def peak_of(size, opt_in):
-    """Returns the most bytes that tensors take during a whole step, without the step's inputs.
+    """Returns the most bytes that tensors take during a whole step, not counting its inputs.
 
     opt_in: whether to use k2.mps.joiner_input and rnnt_loss_pruned_in_place.
     """

@@ -35,7 +35,7 @@ from k2_mps_tests import ending
 from k2_mps_tests.commits import style
 
 SUITE = "upstream-cpu"
-# A build without optimization takes a third of the time, and finds the same errors.
+# A build without optimization finds the errors of an optimized build, in a third of the time.
 QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
 EACH_ALONE = (*QUICK, "-DK2_UNITY=OFF")
 OPTION = "cmake/mps.cmake"
@@ -55,7 +55,7 @@ print("import k2 and an FSA on " + ", ".join(devices))
 def check(
     environment: Environment, checkout: Checkout, base: str, tip: str, quick: bool
 ) -> Iterator[tuple[Commit, Sequence[tuple[str, bool]]]]:
-    """Builds and tests the commits from `base` to `tip` in their order.
+    """Builds and tests the commits from `base` to `tip`, the oldest commit first.
 
     Args:
       quick: whether to run k2's suite on the last commit only.

@@ -1,6 +1,6 @@
 """Runs k2's style checkers on the lines that commits add.
 
-k2's CI runs flake8 on its Python, and `scripts/check_style_cpplint.sh` on the C++ of the last
+k2's CI runs flake8 on k2's Python, and `scripts/check_style_cpplint.sh` on the C++ of the last
 commit.  This module runs flake8 and cpplint on the files that commits change, and clang-format on
 new files.  findings() leaves out findings on lines that the commits did not add.
 """

@@ -6,9 +6,9 @@
 
 FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch
 for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
-bytes that a call must move, the median time of a call, and the call's bandwidth, as a percentage of
-the bandwidth of a copy within the device that moves as many bytes.  If a k2 with CUDA can be
-imported, another column has the time of k2's own function.
+bytes that a call must move, the median time of a call, and the call's bandwidth in percent.  100%
+is the bandwidth of a copy within the device that moves as many bytes as the call.  If a k2 with
+CUDA can be imported, another column has the time of k2's own function.
 """
 
 import ctypes
@@ -27,8 +27,8 @@ THREADS = 128
 OF_THREAD = 16
 
 # {kernel: (moved, arrays, size_at)}.  moved: the bytes that the kernel moves for an element.
-# arrays: {argument that is an array: bytes of its elements}.  size_at: the argument that begins
-# with the number of elements.
+# arrays: {index of an argument that is an array: bytes of an element of this array}.  size_at: the
+# index of the argument that begins with the number of elements.
 KERNELS = {
     "swoosh": (8, {0: 4, 1: 4}, 2),
     "swoosh_and_deriv": (12, {0: 4, 1: 4, 2: 4}, 3),
@@ -101,7 +101,7 @@ def _launch(gpu, ptx, folder, case, arrays, size_at, numel):
     values = [ctypes.c_uint64(tensor.data_ptr()) for tensor in tensors]
     values += [ctypes.c_uint(n) for n in (groups * THREADS, 1, 1)]
 
-    def call(tensors=tensors):  # keeps the memory
+    def call(tensors=tensors):  # The default argument keeps the tensors' memory.
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         gpu.launch(function, (groups, 1, 1), (THREADS, 1, 1), values, stream=stream)
 

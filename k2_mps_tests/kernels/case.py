@@ -17,11 +17,13 @@ class Buffer(NamedTuple):
     Attributes:
       content: the contents before the launch, a non-empty array of the kernel's
         element type; numpy.uint16 for bfloat, which NumPy lacks.
-      expected: the contents after the launch, an array of the same shape, of numpy.float32 for
-        bfloat.  If the last axis of `content` is the floats of a PathSum, `expected` can instead
-        have the scores of the sums, without this axis.  None: the contents must stay the same.
-      tolerance: by how much each element may differ from `expected`.  The shape must broadcast
-        to the shape of `expected`.  An element with an infinite tolerance may have any value.
+      expected: the contents after the launch, an array of the shape of `content`, of numpy.float32
+        for bfloat.  If the last axis of `content` has the floats of a PathSum, `expected` can
+        instead have the scores of the sums, without this axis.  If `expected` is None, the launch
+        must not change the contents.
+      tolerance: by how much each element may differ from `expected`.  The tolerance's shape must
+        broadcast to the shape of `expected`.  An element with an infinite tolerance may have any
+        value.
     """
 
     content: np.ndarray
@@ -46,8 +48,8 @@ class Buffer(NamedTuple):
     def path_sums(cls, scores, tolerance, floats):
         """Returns a buffer of PathSums, see path_sums.h, that the kernel writes.
 
-        A PathSum has several forms significand * 2^exponent.  So the check compares scores, not
-        the floats of the sums.
+        Different pairs of a significand and an exponent can represent the same sum.  So the check
+        compares scores, not the floats of the sums.
 
         Args:
           scores: the expected scores, float64; NaN for sums that the kernel must not write.
@@ -59,8 +61,9 @@ class Buffer(NamedTuple):
         return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
 
 
-# The instances of a kernel, as in FitInstance() of grid.h.  The name of an instance ends in the
-# largest number of threads that its threadgroups can have.
+# A kernel has an instance for each of these numbers, as in FitInstance() of grid.h.  The number is
+# the most threads that the instance's threadgroups can have.  The name of the instance ends in this
+# number.
 INSTANCES = (256, 512, 1024)
 
 

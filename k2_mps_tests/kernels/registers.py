@@ -1,4 +1,4 @@
-"""Finds how many registers each kernel needs, and whether its threads spill under a cap.
+"""Finds how many registers each kernel needs, and how much it spills if registers are capped.
 
 NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
@@ -31,7 +31,7 @@ class Use(NamedTuple):
     """The registers and memory that a kernel needs."""
 
     kernel: str  # the kernel's name
-    threads: int  # the most threads of a threadgroup of the kernel
+    threads: int  # the most threads that a threadgroup of the kernel can have
     cap: int  # the registers of 32 bits that a thread may have
     registers: int  # the registers that ptxas gives a thread without a cap
     spilled: int  # the bytes that a thread spills to memory with the cap
@@ -47,10 +47,10 @@ def cap(threads):
 
 
 def most_threads(registers):
-    """Returns the most threads of a threadgroup if the kernel sets no limit.
+    """Returns the most threads that a threadgroup can have if the kernel sets no limit.
 
-    Metal's compiler then gives each thread the registers that the kernel needs.  The number of
-    threads is limited by the registers of a core.
+    Metal's compiler then gives each thread the registers that the kernel needs.  The registers of
+    a core limit the number of threads.
     """
     fitting = REGISTER_BYTES // 4 // min(registers, MOST_REGISTERS)
     return min(MOST_THREADS, fitting // SIMD_WIDTH * SIMD_WIDTH)

@@ -56,7 +56,7 @@ class Problem:
             return (random.standard_normal(shape) * self.size).astype(np.float32)
 
         self.lm, self.am = normal(self.B, self.S + 1, self.C), normal(self.B, self.T, self.C)
-        # There are at most 5 different symbols, so that symbols repeat.  Some are blank.
+        # There are at most 5 different symbols, so that symbols repeat.  Some symbols are blank.
         self.symbols = random.integers(0, min(self.C, 5), (self.B, self.S))
         self.px_grad = random.random((self.B, self.S, self.px_columns)).astype(np.float32)
         self.py_grad = random.random((self.B, self.S + 1, self.T)).astype(np.float32)

@@ -40,7 +40,7 @@ def scores_of(sums):
 
 
 def differences(buffers, results):
-    """Compares the contents of buffers after a launch with the expected ones.
+    """Compares the contents of buffers after a launch with the expected contents.
 
     Args:
       buffers: {name: (content, expected, tolerance)}, see case.Buffer.
@@ -108,7 +108,7 @@ def _launch(gpu, ptx, case, contents):
 
     ptx: the bytes of the kernel's PTX.
     case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
-      threads of a threadgroup}.  The names are in the order of the entry's arguments.
+      threads of a threadgroup}.  The names are in the order of the arguments of the kernel's entry.
     """
     threads = case["threads"]
     function = gpu.kernel(ptx, case["kernel"], threads)

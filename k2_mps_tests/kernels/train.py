@@ -5,7 +5,7 @@
 `make build` ends with this program if k2's repository cannot be reached.  torch compiles
 mutual_information.metal, as it does for k2.  The RNN-T loss, the network and its optimizer run on
 mps, emulated on Linux.  The speech comes from the examples.  At each step, a recursion that shares
-nothing with the kernels also computes the loss and its gradients, in float64 on the CPU.  The
+no code with the kernels also computes the loss and its gradients, in float64 on the CPU.  The
 program compares the results.
 """
 
@@ -26,10 +26,11 @@ DIM = 32
 NUM_SYMBOLS = len(speech.PHONES)
 UTTERANCES = 2
 
-# The largest relative error of the loss, and of the norm of each gradient.  A path has about 60
-# sums, each rounded to float32 (6e-8 of its size), and about 60 factors with an error of 5e-7; see
-# checks/mutual_information.py.  So the kernel's error is at most 3e-5.  The network can add an
-# equal error, because its gradients are sums over the frames and symbols of all utterances.
+# The largest relative error that the loss and each gradient may have.  The error of a gradient is
+# the norm of the difference.  A path has about 60 sums, each rounded to float32 (6e-8 of its size),
+# and about 60 factors with an error of 5e-7; see checks/mutual_information.py.  So the kernel's
+# error is at most 3e-5.  The network can add an equal error, because its gradients are sums over
+# the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 
@@ -107,7 +108,7 @@ def by_recursion(px, py, boundary):
     for b, (_, _, S, T) in enumerate(boundary.tolist()):
         row = None
         for s in range(S + 1):
-            # The scores along the row, from the first column on.
+            # For each column, the score of the path along the row from the first column.
             along = nn.functional.pad(py[b, s, :T].cumsum(0), (1, 0))
             if s == 0:
                 row = along

@@ -31,8 +31,8 @@ TABLE = Path(__file__).with_name("known.toml")
 # Functions of torch's backend, except constructors and destructors.  The calls that such a function
 # makes count as calls of the function's caller.
 _BACKEND = re.compile(r"^__ZNK?2at3mps(?!.*[CD][12]E)")
-# Calls that hang or crash the program, by whether the caller is inside or outside of torch's
-# dispatch queue.
+# The patterns of calls that hang or crash the program if the caller runs inside, or outside, of
+# torch's dispatch queue.
 _FORBIDDEN = {
     "inside": re.compile(r"_dispatch_((barrier_)?sync|async_and_wait|assert_queue_not)"),
     "outside": re.compile(r"_dispatch_assert_queue(?!_not)"),
@@ -136,7 +136,10 @@ def compare(found: Mapping[str, list[str]], known: Known, base: str) -> Iterator
 
 
 def _calls(release: Release, fact: Fact) -> list[str]:
-    """Returns the callees of a function that match a pattern.  Calls through _BACKEND count."""
+    """Returns those callees of a function that match a pattern.
+
+    The function's calls include the calls of each callee that matches _BACKEND.
+    """
     if not release.library.has(fact["of"]):
         return ["the function is not there"]
     found = release.library.reached(fact["of"], _BACKEND)
@@ -144,9 +147,9 @@ def _calls(release: Release, fact: Fact) -> list[str]:
 
 
 def _constants(release: Release, fact: Fact) -> list[str]:
-    """Returns the constants that a function stores in a place, or passes to a function.
+    """Returns the constants that a function stores in some place, or passes to another function.
 
-    The name of this place or function must match the pattern.
+    The name of the place, or of the other function, must match the pattern.
     """
     steps = release.library.steps(fact["of"])
     return [str(value) for what, value in steps if re.search(fact["what"], what)]

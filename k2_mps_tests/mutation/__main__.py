@@ -2,9 +2,9 @@
 
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 
-The program makes each change in a copy of the tree, and there runs the tests that areas.py gives
-for the changed file.  With --whole, the program then runs all other tests of the suite.  All these
-tests must pass without the change.  The seed decides which changes the program makes.
+The program makes each change in a copy of the tree.  In this copy, it runs the tests that areas.py
+lists for the changed file.  With --whole, the program then runs all other tests of the suite.  All
+these tests must pass without the change.  The seed decides which changes the program makes.
 
 For a change in a header of the bindings, the program compiles k2's extension in build/mutation.
 All other changes need no build of k2.  The checks compile kernels at run time, and Python finds
@@ -31,7 +31,8 @@ from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
 AREAS = ("kernels", "bindings", "k2.mps", "tool")
-# If tests take longer than this, the change makes the tests hang, and so is noticed.
+# If tests take longer than this, the program assumes that the change makes the tests hang.  Such a
+# change counts as noticed.
 SECONDS = 1800
 
 

@@ -33,7 +33,8 @@ from k2_mps_tests.parity.helpers import MPS, Close, assert_equal
 
 CPU = torch.device("cpu")
 EPS = torch.finfo(torch.float32).eps
-# The variable that makes k2 use the host, or Metal, for operations that both can run.
+# The environment variable that makes k2 run an operation on the host, or in Metal, if it can run
+# in both places.
 FORCE = "K2_MPS_FORCE"
 PLACES = ("host", "metal")
 LOG = Path(__file__).parents[2] / "build/tests/fuzz.log"
@@ -75,7 +76,7 @@ def make_fsa(spec):
     n, arcs = spec
     if not arcs:
         return k2.Fsa.from_str("")
-    # The text format has no infinity and needs an arc to the final state.
+    # The text format cannot express an infinite score, and needs an arc to the final state.
     text = "\n".join(f"{s} {d} {label} 0" for s, d, label, _ in arcs)
     ans = k2.Fsa.from_str(f"{text}\n{n - 1}")
     if ans.num_arcs != len(arcs):
@@ -103,7 +104,7 @@ def make_fsa_vec(specs, device):
 
 @st.composite
 def dense(draw, max_frames=7, num_symbols=5):
-    """Returns a matrix of scores [frame][symbol] for each sequence, the longest first."""
+    """Returns a matrix of scores [frame][symbol] for each sequence, the longest sequence first."""
     sizes = sorted(draw(st.lists(st.integers(1, max_frames), min_size=1, max_size=3)), reverse=True)
     return [
         draw(
@@ -116,7 +117,7 @@ def dense(draw, max_frames=7, num_symbols=5):
 
 
 def make_dense(spec, device):
-    """Returns (DenseFsaVec, leaf): the scores are computed from the leaf, a tensor."""
+    """Returns (DenseFsaVec, the tensor of scores from which the DenseFsaVec is made)."""
     scores = torch.zeros(len(spec), len(spec[0]), len(spec[0][0]))
     for i, sequence in enumerate(spec):
         scores[i, : len(sequence)] = torch.tensor(sequence)
@@ -179,7 +180,8 @@ def nearly_double(scores, *grads):
 
     A score may differ by one ulp, and a gradient by 1e-6 of the largest gradient.
     """
-    # A score near 0 can be a difference of scores of up to 140, with the errors of these scores.
+    # A score near 0 can be the difference of two scores of up to 140.  Such a score has the errors
+    # of the two scores.
     return [Close(scores, 140 * 2.0**-44, EPS)] + [
         Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item() if grad.numel() else 0, 0)
         for grad in grads
@@ -354,7 +356,7 @@ def ragged(device, lists, dtype, name):
         return RAGGED[name](x)
     out = RAGGED[name](x.requires_grad_(True))
     values = out.values if isinstance(out, k2.RaggedTensor) else out
-    # The result for an empty sublist is -infinity, and its gradient is set to 0.
+    # The result for an empty sublist is -infinity.  The gradient of such a result is set to 0.
     grad = torch.linspace(1, 2, values.numel()).to(device)
     values.backward(grad.where(values.isfinite(), torch.zeros_like(grad)))
     return out, x.grad
@@ -452,8 +454,8 @@ def check(kind, place=None, **kwargs):
     """Runs one case on both devices; raises AssertionError if the results differ.
 
     Args:
-      place: where k2 runs operations on mps that both the host and Metal can run: "host" or
-        "metal"; None: k2 chooses.
+      place: where k2 runs an operation on mps that can run in both places: "host" or "metal".  If
+        `place` is None, k2 chooses.
     Returns:
       "returned" or "raised", see outcome().
     """
@@ -491,7 +493,7 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:
                 failures.append(failure)
-                # Further failures of this kind would probably have the cause of this failure.
+                # A further failure of this kind would probably have the same cause as this one.
                 remaining.remove(kind)
         if not remaining:
             return failures
@@ -502,10 +504,10 @@ def run_cases(kind, seed, tally, fixed, examples=50):
 
     Args:
       tally: as in fuzz().
-      fixed: {name: value} of arguments that do not vary.  An argument that the kind does not have
-        is ignored.
+      fixed: {name: value} of arguments that do not vary.  An argument for which the kind has no
+        strategy is ignored.
     Returns:
-      A failure, as in the list of fuzz(), or None.
+      A failure, in the format of fuzz(), or None if all cases pass.
     """
     smallest = {}
     arguments = dict(CASES[kind][1])

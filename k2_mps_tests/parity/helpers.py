@@ -59,7 +59,7 @@ def wide_fsa(width: int, arcs: int) -> k2.Fsa:
 
 
 def both(fsa: k2.Fsa) -> Iterable[k2.Fsa]:
-    """Yields an FSA with requires_grad on the CPU, then the same one on mps."""
+    """Yields two copies of an FSA that require a gradient: one on the CPU, then one on mps."""
     for device in (torch.device("cpu"), MPS):
         yield fsa.to(device).clone().requires_grad_(True)
 
@@ -68,8 +68,8 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
     """Returns the results of a function on the CPU and on mps, in this order.
 
     Args:
-      function: takes the name of a device.  If `fsa` is given, the function takes the FSA on a
-        device instead.  This FSA has requires_grad.
+      function: takes the name of a device.  If `fsa` is given, the function instead takes a copy of
+        `fsa` on the device.  This copy requires a gradient.
     """
     if fsa is None:
         return [function(device) for device in ("cpu", "mps")]
@@ -79,9 +79,9 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
     """Returns whether this FSA's scores are the reference for Metal, and so need float64.
 
-    Metal's scores are as accurate as the CPU's float64, with or without use_double_scores.  So the
-    CPU must compute the reference of Metal's scores in float64.  On mps, the host's scores equal
-    the CPU's scores of the same precision.
+    Metal's scores are as accurate as the CPU's float64 scores, with or without use_double_scores.
+    So the CPU must compute the reference of Metal's scores in float64.  If the host computes the
+    scores of an FSA on mps, the scores equal the CPU's scores of the same precision.
     """
     return placement == "metal" and fsa.device.type == "cpu"
 

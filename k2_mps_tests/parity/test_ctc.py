@@ -1,9 +1,9 @@
-"""Compares ctc_loss on mps, which makes no lattice, with ctc_loss on the CPU, which makes one.
+"""Compares ctc_loss on mps with ctc_loss on the CPU.  Only the CPU makes a lattice.
 
-The kernels keep exactly the arcs that the CPU keeps.  The kernels add with about 48 bits.  So the
-kernels' loss is the CPU's float64 loss rounded to float32.  An element of a gradient is a sum of
-posteriors, and each posterior has an error of 3 roundings.  The tolerance of a gradient is relative
-to the gradient's largest element.
+The kernels keep exactly the arcs that the CPU keeps.  The kernels' sums have a precision of about
+48 bits.  So the kernels' loss is the CPU's float64 loss rounded to float32.  An element of a
+gradient is a sum of posteriors, and each posterior has an error of 3 roundings.  The tolerance of a
+gradient is relative to the gradient's largest element.
 """
 
 import math
@@ -64,8 +64,8 @@ def assert_gradients_agree(mps, cpu, error=GRADIENT_ERROR):
         assert_same(ours, theirs, rtol=0, atol=error * max(float(theirs.abs().max()), 1e-30))
 
 
-# The kernel's sums in float32 differ from float64 by up to 4e-6.  The CPU's sums in float32 differ
-# from float64 by up to 4e-5.
+# The kernel's sums in float32 differ from sums in float64 by up to 4e-6.  The CPU's sums in float32
+# differ from sums in float64 by up to 4e-5.
 FLOAT_ERROR = 4e-6
 
 
@@ -74,9 +74,9 @@ def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
 
     Args:
       double: whether the kernels, too, compute in double precision.
-      atol: the absolute tolerance of a loss with double=False.
-      error: the tolerance of a gradient with double=False, relative to the gradient's largest
-        element.
+      atol: the absolute tolerance of a loss, used only if `double` is False.
+      error: the tolerance of a gradient, relative to the gradient's largest element.  It is used
+        only if `double` is False.
     Returns:
       The losses on the CPU.
     """
@@ -155,7 +155,7 @@ def test_graphs_with_more_states_than_threadgroup_memory_has():
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_large_graph_among_small_ones(double):
-    # Threadgroup memory has room for the sums of an average graph, but not of the largest graph.
+    # Threadgroup memory can hold the sums of an average graph, but not those of the largest graph.
     lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
     case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
     assert_as_cpu(case, double, error=1e-4)
@@ -163,8 +163,8 @@ def test_a_large_graph_among_small_ones(double):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_sequence_has_the_same_bits_in_any_batch(double):
-    # The distance of checkpoints depends on the batch, and on whether the
-    # graphs' scores require a gradient.  The results must not depend on this distance.
+    # The number of frames between checkpoints depends on the batch, and on whether the graphs'
+    # scores require a gradient.  The results must not depend on this number.
     targets, frames = _targets(200, 90, 20, 3, 0), [300, 280, 257, 40, 9]
     batch = _case_of(targets, 300, frames)
     batch.beam = 10.0
@@ -208,10 +208,10 @@ def test_memory_of_each_pass_is_bounded(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # The limits are a tenth of the CPU's memory for 32 such sequences.  For each state of every
-    # 16th frame, the kernels keep the sums of both directions, 16 or 24 bytes.  For each arc, the
-    # kernels keep a bit, about three bits a state.  The kernels also keep the scores of best paths,
-    # and the totals.
+    # The limits are a tenth of the memory that the CPU takes for 32 such sequences.  For each state
+    # of every 16th frame, the kernels keep the sums of both directions, in 16 or 24 bytes.  The
+    # kernels also keep one bit for each arc, which is about three bits for each state.  The kernels
+    # also keep the scores of best paths, and the totals.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
@@ -246,7 +246,7 @@ def test_the_best_path_stays_with_any_beam():
 
 
 def test_of_equal_paths_the_first_one_stays():
-    """Each state has two equal arcs.  A score minus the beam is the score: the beam is tiny."""
+    """Each state has two equal arcs.  The beam is so small that a score minus it is the score."""
     num_frames = 12
     lines = [f"{i} {i + 1} {1 + i % 3} 0" for i in range(num_frames - 1) for _ in range(2)]
     lines += [f"{num_frames - 1} {num_frames} -1 0", str(num_frames)]

@@ -31,7 +31,7 @@ def make(B, S, T, modified, boundary=None, scale=1.0):
 
 
 def run(px, py, boundary, device, dtype):
-    """Returns the scores and the gradients of px and py, in float64."""
+    """Returns the scores, the gradient of px, and the gradient of py, all in float64."""
     x = px.to(dtype).to(device).requires_grad_(True)
     y = py.to(dtype).to(device).requires_grad_(True)
     if boundary is not None:
@@ -81,7 +81,7 @@ def test_sizes(B, S, T, modified):
 @pytest.mark.parametrize("S,T", [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
 def test_empty_sequences(S, T, modified):
     # In the modified recursion each symbol takes a frame, so there is a path only
-    # if S <= T.  If T is 0, k2 knows from px's shape that the recursion is modified.
+    # if S <= T.  Even if T is 0, px's shape tells k2 whether the recursion is modified.
     check(*make(2, S, T, modified))
 
 
@@ -252,9 +252,9 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # k2 rounds each derivative to `dtype`.  k2 also rounds the derivative times the gradient of
-    # ans; this gradient is at most 3.  Small products are rounded to a multiple of the smallest
-    # subnormal number.
+    # k2 rounds each derivative to `dtype`.  k2 then multiplies the derivative by the gradient of
+    # ans, which is at most 3, and rounds the product.  k2 rounds small products to a multiple of
+    # the smallest subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps
     torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)
@@ -268,7 +268,8 @@ def test_joint_recursion_of_half_types(dtype):
     first, second = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
     assert first.dtype == dtype
-    # k2 rounds to `dtype` each gradient, and each sum of gradients times px and py.
+    # k2 rounds each gradient to `dtype`.  k2 then multiplies px and py by the gradients, adds the
+    # products, and rounds each sum.
     torch.testing.assert_close(
         (first + second).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps
     )

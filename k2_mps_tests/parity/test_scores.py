@@ -174,7 +174,7 @@ def test_accuracy(metal):
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_graph_can_be_used_twice(name, double, placement):
-    """sum() passes back a gradient of one number, expanded with a stride of 0."""
+    """The gradient that sum() passes back is one number, expanded with a stride of 0."""
     results = []
     for fsa in both(random_fsa_vec()):
         scores = getattr(fsa, name)(double or is_reference_double(fsa, placement), True)

@@ -14,8 +14,8 @@ SHIFTS = {"l": (4.0, 0.035), "r": (1.0, 0.313261687)}
 KINDS = pytest.mark.parametrize("kind", SHIFTS)
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 
-# For the backward pass, k2 stores the derivative in 8 bits.  The unit of these bits is STEP, and k2
-# rounds at random to one of the two nearest numbers.
+# For the backward pass, k2 stores the derivative in 8 bits.  STEP is the distance between two
+# derivatives that differ by 1 in these bits.  k2 rounds at random, up or down.
 STEP = 1.005 / 255
 # The largest error of the kernels' results, in units in the last place.  The results come from
 # tables; SwooshTable in k2/csrc/mps/swoosh.cu promises this error.
@@ -174,8 +174,8 @@ def test_dropout_does_not_bias_the_rounding():
     kept = (y != 0).cpu()
     _, deriv = _expected(torch.tensor([1.7]), "r")
     mean = x.grad.cpu()[kept].double().mean().item()
-    # The tolerance follows test_the_gradient_is_right_on_average, for about half as many
-    # roundings.  Dropout doubles the kept gradients and their errors.
+    # The tolerance is that of test_the_gradient_is_right_on_average, with two changes.  There are
+    # about half as many roundings.  Dropout doubles the kept gradients and their errors.
     assert abs(mean - 2 * deriv.item()) <= 2 * 5 * STEP / 2 / (0.45 * count) ** 0.5
 
 
@@ -264,7 +264,10 @@ def test_two_backward_passes_give_the_same_bits(kind):
 
 
 def _commands(function):
-    """Returns the numbers of dispatches, torch's operators and waits in a second call."""
+    """Calls a function twice.
+
+    Returns the numbers of dispatches, of torch's operators and of waits in the second call.
+    """
     function()
     torch.mps.synchronize()
     with k2.mps.counters() as counted:

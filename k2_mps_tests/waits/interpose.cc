@@ -1,9 +1,9 @@
 // Replaces torch::mps::synchronize(), which k2 calls to wait for the device
 // before the host touches shared memory.  LD_PRELOAD loads this library.
 //
-// The site of a call is the first return address on the stack outside of the
-// waiting code.  Calls at a dropped site return without a wait.  The library
-// records calls that found work in flight.
+// The site of a call is the first return address on the stack that is outside
+// of the waiting code.  Calls at a dropped site return without a wait.  The
+// library records calls that found work in flight.
 //
 // WAITS_DROP    the sites whose waits to leave out, "module offset" pairs
 // WAITS_RECORD  the file to which the library adds lines "test module offset"
@@ -73,8 +73,8 @@ bool IsWaiting(const char *symbol) {
   return false;
 }
 
-// Returns false if no frame of the stack is in a library of k2, because torch
-// or a user made the call.
+// Finds the site of the call.  Returns false if torch or a user made the call,
+// so that no frame of the stack is in a library of k2.
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);
@@ -134,7 +134,7 @@ __attribute__((visibility("default"))) void synchronize() {
 
 }  // namespace torch::mps
 
-// plugin.py calls this when a test begins.
+// plugin.py calls this function when a test begins.
 extern "C" void waits_test(const char *name) {
   State &state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);

@@ -2,9 +2,9 @@
 
 This file also makes the cases of ctc_best.metal, for ctc_best.py.
 
-By k2's rules, the reference finds best paths and the arcs to keep.  The reference adds in float32
-and in k2's order, so best scores, best paths and the bits of kept arcs must be equal.  For sums
-over paths, the reference adds in float64.
+The reference finds best paths, and the arcs to keep, by k2's rules.  For best paths, the reference
+adds in float32 and in k2's order.  So best scores, best paths and the bits of kept arcs must be
+equal.  For sums over paths, the reference adds in float64.
 """
 
 import numpy as np

@@ -22,9 +22,9 @@ PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
-# A shape has the number of states in each layer of each FSA, and the most arcs that leave a state.
-# Some FSAs have more states than a threadgroup has threads, and some states have no arcs.  The FSAs
-# of a shape have different numbers of layers.
+# A shape gives the number of states in each layer of each FSA, and the largest number of arcs that
+# leave a state.  Some FSAs have more states than a threadgroup has threads, and some states have no
+# arcs.  The FSAs of a shape have different numbers of layers.
 SHAPES = [
     ([[1, 1]], 1),
     ([[1, 3, 1], [1, 1]], 2),
@@ -86,7 +86,8 @@ class Graph(Graphs):
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # A state has 0 to `fan` leaving arcs.  So a state can also lack entering arcs.
+                    # A state has 0 to `fan` leaving arcs, to random states of the next layer.  So
+                    # some states have no entering arcs.
                     for _ in range(random.integers(0, fan + 1)):
                         arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
                         fsa_of_arc.append(fsa)
@@ -105,7 +106,7 @@ class Graph(Graphs):
 
 
 def _in_parts(case):
-    """Returns the case in two launches: one for batch 0, and one for all other batches."""
+    """Returns a copy of the case with two launches: for batch 0, and for all other batches."""
     params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first[-1] = second[-2] = 1
@@ -155,7 +156,10 @@ def _error_of_scores(graph, scores):
 
 
 def _ends(graph, forward):
-    """Returns each FSA's last or first state, whose score is the FSA's total score."""
+    """Returns the state of each FSA whose score is the FSA's total score.
+
+    This is the last state for forward scores, and the first state for backward scores.
+    """
     return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
 
 
@@ -187,7 +191,7 @@ def _by_arc(graph, name, kernel, parts, buffers):
 def _scores(name, graph, log, directions):
     """Returns a case of double_scores.
 
-    directions: a tuple; True is for forward scores, False for backward scores.
+    directions: a tuple of booleans; True is for forward scores, False for backward scores.
     """
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
     for forward in directions:
@@ -202,8 +206,8 @@ def _scores(name, graph, log, directions):
     untouched = np.full(len(best_arcs), UNTOUCHED, np.int32)
     buffers = {
         **_over_batches(graph, _params(graph, log, directions[0])),
-        # In the log semiring, several pairs of an exponent and a significand give the same sum.
-        # So the case compares only the totals, which the kernel rounds to floats.
+        # In the log semiring, different pairs of an exponent and a significand can represent the
+        # same sum.  So the case compares only the totals, which the kernel rounds to floats.
         Number.kDsScores: Buffer.output(states, np.inf if log else 0.0),
         Number.kDsTotals: Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
         Number.kDsBestArcs: Buffer(untouched, None if log else best_arcs),

@@ -8,14 +8,15 @@ The reference computes this recursion in float64, one cell after another:
 Here, o is t_offset.  The reference also computes the derivative of the recursion.  The reference
 and the kernels share only this formula, see k2/csrc/mps/mutual_information.h.
 
-The tolerance of scores: a score is the last of S + T sums.  The kernel rounds each sum to float32,
-by up to eps / 2 of its size.  Each sum also adds log(1 + exp(x)), at most 0.7.  Metal allows
-precise::exp() and precise::log() an error of 4 units in the last place each, 2^-21 together.
+The tolerance of scores: the kernel computes a score in S + T steps.  Each step computes a sum and
+rounds the sum to float32.  The rounding error is at most eps / 2 of the sum's size.  Each step also
+adds log(1 + exp(x)), which is at most 0.7.  Metal allows precise::exp() and precise::log() an error
+of 4 units in the last place each.  These two errors add up to at most 2^-21.
 
 The tolerance of gradients: the share of a cell is the part of exp(score) that comes from row s - 1,
 at most 1.  A kernel computes a share from differences of scores.  A kernel computes a gradient in
-S + T steps.  Each step multiplies by shares and adds, and the kernel rounds the products and the
-sum.
+S + T steps.  In each step, the kernel multiplies gradients by shares and adds the products.  The
+kernel rounds the products and the sum.
 
 _in_order() gives the order of shares in memory.
 """
@@ -212,7 +213,7 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 
 
 def _case(name, kernel, px, py, offset, boundary, buffers):
-    """Returns a case of a kernel with a launch for each band of MOST rows.
+    """Returns a case of a kernel.  The case has one launch for each band of MOST rows.
 
     buffers: the arguments, except the parameters and the edges of bands.  This function adds these
       two buffers.

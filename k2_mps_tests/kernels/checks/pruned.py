@@ -1,7 +1,7 @@
 """Cases of start_pruned, search_pruned, step_pruned, describe_pruned and emit_pruned.
 
-decoding.py computes the expected lattices.  Scores are sums of two floats and maxima, so all
-results must be equal.
+decoding.py computes the expected lattices.  The kernels only add two floats or take a maximum, so
+all results must be equal.
 """
 
 import numpy as np
@@ -19,7 +19,8 @@ NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
 ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
-# The memory of a sequence: the most states and arcs of the search, then of the lattice.
+# The limits of a sequence's memory: the most states and arcs that the search can have, then the
+# most states and arcs that the lattice can have.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 
 # The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
@@ -104,7 +105,7 @@ class Batch:
         """
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):
-            # The kernel does not write the frame that follows the longest sequence.
+            # For states after the last frame of the longest sequence, the kernel writes no frame.
             ans[index, : len(times)] = [2 * t if t < max(self.rows) else 0 for t in times]
             if described:
                 ans[index, sorted({dest for _, dest, _, _ in self.lattices[index][1]})] += 1
@@ -241,7 +242,8 @@ def _searched(batch):
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
             tolerance[index, len(arc_begins) - 1] = np.inf
-    # The reference computes only the numbers in the loop, so all others may have any value.
+    # The reference computes only the numbers that the loop names, so all other numbers may have any
+    # value.
     infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         allowed[SIZES[info]] = 0
@@ -277,9 +279,9 @@ def _step(name, batch, threads, groups):
 def _steps(num_rows, num_seqs, groups):
     """Returns the launches of step_pruned, [(threadgroups, step)].
 
-    Class Steps in intersect_dense_pruned.cu has the same order.  A launch does a step of the
-    search in one frame.  The same launch can also do a step of the pruning of the last complete
-    window.  In the phase kPrExpand, a launch also resolves the arcs of the frame before.
+    The order is that of class Steps in intersect_dense_pruned.cu.  A launch does a step of the
+    search in one frame.  The launch can also do a step of pruning in the last complete window.  In
+    the phase kPrExpand, a launch also resolves the arcs of the previous frame.
     """
     launches = []
     following, pending, window_step = 0, -1, 0
@@ -316,7 +318,7 @@ def _steps(num_rows, num_seqs, groups):
 
 
 def _found(batch, described):
-    """Returns the arguments of the kernels after search_pruned.
+    """Returns the arguments of the kernels that run after search_pruned.
 
     The arguments include search_pruned's results.
 

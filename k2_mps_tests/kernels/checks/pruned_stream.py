@@ -2,8 +2,8 @@
 
 load_stream, save_stream and emit_stream only move numbers, so their cases have random numbers.
 search_stream, step_stream and describe_stream get the first chunk of each stream.  Functions of
-decoding.py compute the expected lattices.  Scores are sums of two floats and maxima, so all results
-must be equal.  parity/test_pruned_streams.py tests later chunks.
+decoding.py compute the expected lattices.  The kernels only add two floats or take a maximum, so
+all results must be equal.  parity/test_pruned_streams.py tests later chunks.
 """
 
 import numpy as np
@@ -34,8 +34,8 @@ class Chunk:
     """The inputs of the first chunk of each stream, and the expected lattices.
 
     Attributes:
-      rows: the number of rows of scores of each stream.  There are kPrHistory empty rows, a row for
-        each frame, and a row for the end.
+      rows: for each stream, the number of rows in its matrix of scores.  There are kPrHistory empty
+        rows, a row for each frame, and a row for the end.
       frames: a list of decoding.Frame for each stream, from the first frame of the chunk on.
       lattices: for each stream, three lists: the number of arcs before each state, the arcs
         (src, dest, arc, t), and the t of each state.
@@ -219,7 +219,8 @@ def _arguments(chunk, infos, out, begins, entered):
 
 def _searched(chunk):
     out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
-    # The reference computes only the numbers in the loop, so all others may have any value.
+    # The reference computes only the numbers that the loop names, so all other numbers may have any
+    # value.
     allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0

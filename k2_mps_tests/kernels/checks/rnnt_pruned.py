@@ -7,7 +7,7 @@ Tolerances: fast::exp(x) is off by 3 + 2 |x| units in the last place.  So for x 
 fast::exp(x) is below 4 eps.  z is the logarithm of a sum of such terms.  The largest term is 1, so
 the relative error of the sum is below 4 eps.  A log-prob is the difference of a logit and z.  The
 kernel rounds z and the difference, which are less than SIZE.  A gradient is a product of numbers
-below 1, which the kernel rounds to the gradient's type.
+below 1.  The kernel rounds this product to the gradient's type.
 """
 
 import itertools
@@ -22,10 +22,10 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("rnnt_pruned.h", "RnntPrunedBuffer")
 SIZES = enumerators("rnnt_pruned.h")
 FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpThreads"))
-SIZE = 12.0  # more than a logit drawn from N(0, 2^2), plus log(C)
+SIZE = 12.0  # more than the sum of log(C) and a logit drawn from N(0, 2^2)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all others are near one
+# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all other shapes are near one
 # of three limits: the frames of a threadgroup, the columns that a simdgroup loads at once, and the
 # rows in threadgroup memory.
 SHAPES = [

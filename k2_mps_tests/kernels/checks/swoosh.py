@@ -80,9 +80,10 @@ def _tail(slope, intercept):
 
 
 def _packed(size, is_aligned, floats, seed=(0, 0), end=()):
-    """Returns the bytes of a kernel's struct: size, is_aligned, floats, seed and limit, end.
+    """Returns the bytes of a kernel's struct: size, is_aligned, floats, seed, end.
 
-    Without `end`, the struct has no seed and no limit.
+    seed: the two words of the seed, then the limit of dropout.  A struct without `end` has no seed
+      and no limit.
     """
     return Buffer(
         np.concatenate(

@@ -27,8 +27,8 @@ enum TwoFloatOperation {
   kFloatPosterior,
 };
 
-// Returns exp(a.high + a.low - b.high - b.low), by the functions that compute
-// the posterior of an arc from scores.
+// Returns exp(a.high + a.low - b.high - b.low).  Calls the functions that
+// compute the posterior of an arc from scores.
 template <typename E, typename T>
 inline TwoFloat Posterior(TwoFloat a, TwoFloat b) {
   typedef PathSum<E, T> Sum;

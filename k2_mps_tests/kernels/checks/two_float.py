@@ -3,8 +3,9 @@
 The reference computes in long double, whose significand has 64 bits, 16 more than a pair of floats.
 
 Tolerances: two_float.h states the relative errors.  Another 2^-49 is for rounding the reference to
-pairs.  The kernel rounds a score to float32, by half a unit in the last place.  Before this
-rounding, the kernel adds pairs, with an error of 2^-44 of the largest number in the sum.
+pairs.  The kernel rounds a score to float32, with an error of half a unit in the last place.
+Before this rounding, the kernel adds pairs, with an error of 2^-44 of the largest number in the
+sum.
 """
 
 import itertools
@@ -85,7 +86,7 @@ def _any(random, low, high, size=SIZE):
 
 def _operation(number, name, random):
     a, b = _any(random, -3, 5), _any(random, -3, 5)
-    # In a sum of two of these numbers, most or all bits cancel.
+    # In the first quarter of the sums a + b, most or all bits cancel.
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
@@ -106,7 +107,7 @@ def _operation(number, name, random):
     elif name == "log":
         a = abs(_any(random, -30, 30))
         a[:near] = 1 + _any(random, -12, -1, near)
-        # Numbers near 2^(n + 1/2), where the scaling changes.
+        # Log() scales its argument by a power of 2.  Near 2^(n + 1/2), this power changes.
         a[near : 2 * near] = 2.0 ** (random.integers(-60, 60, near) + 0.5) * (
             1 + random.normal(0, 1e-7, near)
         )
