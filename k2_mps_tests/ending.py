@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Runs a program to its end, and ends the process with its exit status.
+    """Runs a program to its end, and ends the process with the program's exit status.
 
     After Ctrl-C, a broken pipe or another OSError, the program prints one line and no traceback.
     Any other exception is a fault of the program, so Python prints its traceback.

@@ -67,9 +67,8 @@ def boxes(trace):
 def draw(trace, file):
     """Draws the picture as an SVG.  The number in a box refers to the legend.
 
-    The axis has equal steps from each begin or end of a box to the next begin or end.  The axis
-    does not show times, because the emulated kernels take so long that the other boxes would have
-    no room.
+    Along the axis, the moments at which boxes begin or end have equal distances.  The axis does not
+    show times, because the emulated kernels take so long that the other boxes would have no room.
     """
     from matplotlib import patches, pyplot
 

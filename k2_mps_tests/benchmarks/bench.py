@@ -9,7 +9,7 @@ also has the changes since an earlier JSON file.
 
 A time is the median of several runs, including the wait for the GPU.  On Linux, mps is
 emulated.  Emulated times say nothing about a GPU, so each output marks these times as
-emulated.  On Linux, a second table compares the emulated device with the CPU.  The
+emulated.  On Linux, a second table compares the emulated device with the CPU.  The second
 table has the time that a Mac's host would need, the number of k2's dispatches, the number of
 torch's operators, the bytes that these operators move, the number of waits, and the peak of
 memory (see shares.py).
@@ -79,7 +79,7 @@ def where():
 
 
 def forced(who):
-    """Returns a context that chooses where an operation runs that both the host and Metal can run.
+    """Returns a context in which `who` runs each operation that both the host and Metal can run.
 
     who: "host" or "metal".
     """
@@ -146,7 +146,7 @@ def measure(function, device, repeats):
 
 
 def commands(function):
-    """Counts the commands for the GPU in a call on mps.
+    """Counts the commands that a call on mps gives to the GPU.
 
     Returns:
       {'dispatches': the number of k2's kernels, 'operators': the number of torch's operators}
@@ -159,7 +159,8 @@ def commands(function):
 def run(sizes, repeats):
     """Yields {operation, size, place, seconds} for each measurement.
 
-    On mps the dict also has commands(), and on emulated mps the results of shares.profile().
+    On mps, the dict also has the result of commands().  On emulated mps, the dict also has the
+    result of shares.profile().
     """
     emulated = where()["mps"] == "emulated"
     for size in sizes:

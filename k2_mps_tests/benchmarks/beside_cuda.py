@@ -252,7 +252,7 @@ def record(folder, work):
 
 
 def times_of(run, repeats=REPEATS):
-    """Times the parts of run(part) on CUDA.
+    """Times each part of the work that run(part) does, on CUDA.
 
     Returns {name of the part: (time of the GPU, time of the call)}, in milliseconds.
     """

@@ -3,10 +3,10 @@
     .venv/bin/python -m k2_mps_tests.benchmarks.ragged
 
 k2 computes row ids, row splits (counts and their sums) and the shape of an index on the host, in
-memory that mps shares.  Operators of torch can give the same results on mps.  For each function,
-the program times the host, and counts these operators.  From the number of operators and the bytes
-that they move, the program estimates the GPU's time, without and with a wait.  The host must wait
-if its next step reads the result.  The counts need an mps device, which may be emulated.
+memory that it shares with mps.  Operators of torch can give these results on mps.  For each
+function, the program times the host, and counts these operators.  From the number of operators and
+the bytes that they move, the program estimates the GPU's time, without and with a wait.  The host
+must wait if its next step reads the result.  The counts need an mps device, which may be emulated.
 """
 
 import sys
@@ -26,7 +26,7 @@ WAIT, COMMAND = 180e-6, 5e-6
 
 
 def rows_of(num_elements: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns row splits and row ids of rows with random lengths, and the rows' reverse order."""
+    """Returns row splits, row ids and reversed indexes of rows that have random lengths."""
     rows = num_elements // LENGTH
     row_ids = torch.randint(rows, (num_elements,), dtype=torch.int32).sort()[0]
     row_ids[-1] = rows - 1

@@ -28,7 +28,7 @@ def profile(function, device):
       function: a function that the caller has called before.
       device: 'cpu', or 'mps' for the emulated device.
     Returns:
-      A dict of the call in which the host takes the least time:
+      A dict that describes the call in which the host takes the least time:
       'host': the host's time in seconds; on 'cpu', the wall time.
       'peak': the most bytes that tensors on the device take during the call, minus
         the bytes in use before the call.
@@ -119,7 +119,7 @@ COLUMNS = (
 
 
 def table(rows):
-    """Yields the lines of the table: each operation on mps beside the CPU."""
+    """Yields the lines of the table, which compares each operation on mps with the CPU."""
     cpu = {_key(row): row for row in rows if row["place"] == "cpu"}
     yield "{:<68} {:>9} {:>9} {:>6} {:>10} {:>9} {:>5} {:>9} {:>9} {:>9}".format(*COLUMNS)
     for row in sorted(rows, key=lambda row: (row["size"], row["operation"], row["place"])):

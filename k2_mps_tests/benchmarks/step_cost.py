@@ -1,4 +1,4 @@
-"""Measures the cost of k2's functions in a transducer step on mps.
+"""Measures the cost of k2's functions in a training step of a transducer, on mps.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.step_cost [small] [large]
 
@@ -12,10 +12,11 @@ forward or backward:
 On Linux, mps is emulated.  The emulation changes none of these numbers, except that fewer gates may
 find work in flight.
 
-Two further rows have the peak of memory in the whole step with icefall's joiner.  In the first of
-these rows, the step calls do_rnnt_pruning, torch.tanh and rnnt_loss_pruned.  In the second, the
-step calls k2.mps.joiner_input and rnnt_loss_pruned_in_place instead.  The peak counts the bytes of
-tensors, but neither the inputs of the step nor the memory that an allocator adds.
+Two further rows have the peak of memory in a whole step that includes icefall's joiner.  For the
+first of these rows, the step calls do_rnnt_pruning, torch.tanh and rnnt_loss_pruned.  For the
+second row, the step calls k2.mps.joiner_input and rnnt_loss_pruned_in_place instead.  The peak
+counts the bytes of tensors, but neither the inputs of the step nor the memory that an allocator
+adds.
 """
 
 import argparse
@@ -51,7 +52,7 @@ class Bytes(Operators):
     """Counts the bytes of the tensors that torch's operators read and write.
 
     Attributes:
-      moved: the number of bytes; an expanded tensor counts with the bytes of its memory.
+      moved: the number of bytes.  An expanded tensor counts as the bytes that it takes in memory.
     """
 
     def __init__(self):

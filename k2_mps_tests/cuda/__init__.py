@@ -1,4 +1,4 @@
 """Tests and times k2 with the series on an NVIDIA GPU.
 
-`prepare` makes a folder that contains all that a machine with this GPU needs.
+`prepare` makes a folder that contains everything that a machine with such a GPU needs.
 """

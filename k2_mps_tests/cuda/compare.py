@@ -3,9 +3,10 @@
 In each round, the program runs both builds, one after the other, each in its own
 process.  The order changes from round to round, so that drift of the machine affects
 both builds.  The change of an operation is the median of the ratios of all rounds.  The
-error of a change is the half width of the notch of a box plot: 1.57 interquartile ranges
-over the root of the number of rounds (McGill, Tukey and Larsen, Variations of box plots,
-1978).  Exit status: 1 if a change minus the change's error is more than LIMIT.
+error of a change is half the width of the notch in a box plot: 1.57 interquartile ranges
+divided by the square root of the number of rounds (McGill, Tukey and Larsen, Variations
+of box plots, 1978).  Exit status: 1 if a change minus the change's error is more than
+LIMIT.
 """
 
 import argparse

@@ -7,8 +7,8 @@
 FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch
 for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
 bytes that a call must move, the median time of a call, and the call's bandwidth in percent.  100%
-is the bandwidth of a copy within the device that moves as many bytes as the call.  If a k2 with
-CUDA can be imported, another column has the time of k2's own function.
+is the bandwidth of a device-to-device copy that moves as many bytes as the call.  If a k2 with CUDA
+can be imported, another column has the time of k2's own function.
 """
 
 import ctypes

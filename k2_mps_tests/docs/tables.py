@@ -1,6 +1,6 @@
 """Generates tables of docs/ from the code.
 
-A page of docs/ may have blocks
+A page of docs/ may have blocks of this form:
 
     <!-- k2mps docs: NAME -->
     ...

@@ -80,7 +80,7 @@ def test_the_site_builds_without_warnings(site):
     for page in PAGES:
         name = "" if page.stem == "index" else page.stem
         html = (site / name / "index.html").read_text()
-        # Pages may link to other hosts, but load nothing from them.
+        # Pages may link to other hosts, but must not load anything from them.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
 
 

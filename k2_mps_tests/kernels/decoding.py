@@ -1,4 +1,4 @@
-"""Computes intersect_dense_pruned for one sequence by plain loops, as the reference of checks.
+"""Computes intersect_dense_pruned for one sequence with plain loops, as the reference of checks.
 
 The code takes the same steps in the same order as MultiGraphDenseIntersectPruned in
 k2/csrc/intersect_dense_pruned.cu.  The types of numbers are also the same: float64 for the beam,

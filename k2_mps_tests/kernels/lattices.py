@@ -1,4 +1,4 @@
-"""Makes lattices of intersect_dense by plain loops, as the reference of checks."""
+"""Makes the lattices of intersect_dense with plain loops, as the reference of checks."""
 
 import numpy as np
 

@@ -73,8 +73,8 @@ def _timed(longest, kernel):
 def by_position(arguments):
     """Converts {number: tensor} to the list of arguments for a kernel of compile_shader().
 
-    Argument i is [[buffer(i)]].  For numbers that the kernel does not have, the list has a tensor
-    that is not used.
+    Argument i is [[buffer(i)]].  For a number that no argument of the kernel has, the list has an
+    unused tensor.
     """
     unused = torch.zeros(1, device="mps")
     return [arguments.get(number, unused) for number in range(max(arguments) + 1)]
@@ -88,8 +88,8 @@ def launch(library, case, contents, around=contextlib.nullcontext()):
       contents: {name: array}, with the names of case.all_buffers().
       around: a context manager that is entered for the launches, after the arrays are copied.
     """
-    # torch's tensors of uint16 do not work on all devices, so these tensors are signed.  A kernel
-    # sees only bits.
+    # torch's tensors of uint16 do not work on all devices.  So arrays of uint16 become tensors of
+    # int16.  A kernel sees only bits.
     tensors = {
         name: torch.from_numpy(
             content.view(np.int16) if content.dtype == np.uint16 else content

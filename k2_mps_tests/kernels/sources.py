@@ -71,7 +71,7 @@ def require_all(name, cases, kernels):
 
 
 def program(*names):
-    """Returns the path of the first program of `names` that is beside this Python or in PATH.
+    """Returns the path of the first of these programs that is beside this Python or in PATH.
 
     Raises:
       LookupError: none of the programs is found.

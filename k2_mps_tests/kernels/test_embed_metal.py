@@ -25,7 +25,7 @@ KERNEL = """\
 kernel void add(device float *x [[buffer(0)]]) { *x += ONE; }
 """
 FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"', "#define ONE 1\n")
-# Bytes that a wrong C++ literal or a wrong list of CMake would change.
+# Bytes that a wrong C++ literal or a wrong CMake list would change.
 COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
 
 CMAKE = """\
@@ -131,7 +131,7 @@ def test_the_output_of_a_compiler_is_embedded_without_a_change(tree):
     assert tree.shown() == b"add\n" + size + b"\n" + COMPILED + FULL.encode()
     arguments = tree.log.read_text().split("\n")
     assert arguments[-1] == str(tree.folder / "k2/csrc/mps/kernels/add.metal")
-    # k2 passes the same option to newLibraryWithSource in metal.mm.
+    # For kernels that k2 compiles at run time, metal.mm also turns off fast math.
     assert "-fno-fast-math" in arguments
     assert arguments[arguments.index("-I") + 1] == str(tree.folder)
 
@@ -153,7 +153,7 @@ def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
 
 
 def embedded(tree: Tree, files: dict[str, str]) -> bytes:
-    """Builds a tree with these files; returns the bytes of the program that has its kernels."""
+    """Builds a tree with these files; returns the bytes of the program with the tree's kernels."""
     support.write(tree.folder, files)
     tree.configure()
     support.ninja(tree.folder)

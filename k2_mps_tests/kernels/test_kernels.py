@@ -29,7 +29,8 @@ def test_all_kernels(capsys):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):
-    # The race checker finds a race in any order of threads, so one run of each case is enough.
+    # The race checker finds each race, whatever the order in which threads run.  So one run of each
+    # case is enough.
     status, said = program(name, "--runs", 1, MPS_EMULATOR_CHECK_RACES="1")
     assert status == 0, said
 
@@ -177,7 +178,7 @@ def test_a_further_launch_replaces_some_arguments():
 
 @pytest.mark.parametrize("name", sources.names())
 def test_no_struct_has_a_reference_as_a_member(name):
-    """No published Metal code has a reference as a member.  Metal's compiler may refuse one."""
+    """No published Metal code has such a member.  Metal's compiler may refuse it."""
     assert _reference_members(sources.text(name)) == []
 
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.skipif(
     reason="ptxas from PyPI is for Linux on x86-64",
 )
 
-# Kernels whose names end like this may spill.  These kernels are for rare batches, whose FSAs have
-# hundreds of states.
+# Kernels whose names end in one of these texts may spill.  Such kernels are for rare batches, whose
+# FSAs have hundreds of states.
 LARGE = ("_1024",)
 # {kernel: the bytes that a thread spills between two passes, outside of the loops over frames}
 BETWEEN_PASSES = {"ctc_keep": 32, "ctc_block_gradient_float": 48}

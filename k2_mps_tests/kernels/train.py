@@ -27,10 +27,10 @@ NUM_SYMBOLS = len(speech.PHONES)
 UTTERANCES = 2
 
 # The largest relative error that the loss and each gradient may have.  The error of a gradient is
-# the norm of the difference.  A path has about 60 sums, each rounded to float32 (6e-8 of its size),
-# and about 60 factors with an error of 5e-7; see checks/mutual_information.py.  So the kernel's
-# error is at most 3e-5.  The network can add an equal error, because its gradients are sums over
-# the frames and symbols of all utterances.
+# the norm of its difference from the reference, divided by the norm of the reference.  A path has
+# about 60 sums, each rounded to float32 (6e-8 of its size), and about 60 factors with an error of
+# 5e-7; see checks/mutual_information.py.  So the kernel's error is at most 3e-5.  The network can
+# add an equal error, because its gradients are sums over the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 

@@ -155,7 +155,7 @@ def test_facts_of_a_library(built):
 
 
 def test_the_facts_find_addresses_as_data_pointers(tmp_path):
-    """The facts differ from all known ones if an allocation returns [buffer contents]."""
+    """The facts differ from all known facts if an allocation returns [buffer contents]."""
     macos.require_linker()
     system = macos.link(SYSTEM, tmp_path / "system.dylib", name="/usr/lib/libSystem.B.dylib")
     names = ["a data pointer", "the encoder that stays open"]
@@ -226,7 +226,8 @@ NEW_IN_2_15 = {
 def test_the_facts_of_2_14_alone_find_the_trap_of_2_15():
     """In 2.15, a wait enters the dispatch queue.
 
-    With torch 2.14, k2 calls the function inside of the queue, where such a wait hangs.
+    With torch 2.14, k2 calls this wait from inside of the queue.  A wait that enters the queue
+    hangs there.
     """
     found = list(facts.compare(KNOWN.values("2.15.0"), KNOWN, "2.14.1"))
     assert verdicts(found) == NEW_IN_2_15

@@ -1,4 +1,4 @@
-"""Changes the code in small ways, one at a time, and checks that the tests notice.
+"""Makes small changes in the code, one at a time, and checks that the tests notice them.
 
     .venv/bin/python -m k2_mps_tests.mutation --each 20
 

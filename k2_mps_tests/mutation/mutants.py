@@ -37,7 +37,7 @@ _SWAPS = {
     "simdgroup_barrier(mem_flags::mem_none);": ";",
 }
 _SWAP = re.compile("|".join(re.escape(old) for old in sorted(_SWAPS, key=len, reverse=True)))
-# An integer that is no part of a name or of a float.
+# An integer that is not part of a name or of a float.
 _NUMBER = re.compile(r"(?<![\w.\"'])\d+(?![\w.\"'])")
 _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*#[^\n]*", re.DOTALL | re.MULTILINE)
 

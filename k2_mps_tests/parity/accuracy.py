@@ -2,9 +2,9 @@
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 
-The program makes random lattices of CTC by intersect_dense on the CPU.  For each lattice, both mps
-and the CPU compute total scores by get_tot_scores and by ctc_loss, and their gradients, in double
-precision.  The program prints the largest differences.
+The program makes random lattices of CTC with intersect_dense on the CPU.  For each lattice, mps and
+the CPU compute total scores in double precision, with get_tot_scores and with ctc_loss.  They also
+compute the gradients of the total scores.  The program prints the largest differences.
 
 A total score may differ by one unit in the last place of float32, and a gradient by 1e-6 of the
 batch's largest gradient.  In the tropical semiring, scores and gradients must be equal.
@@ -51,7 +51,7 @@ class Worst:
 
 
 def ulps(a, b):
-    """Returns the largest difference of two tensors, in units in the last place of float32."""
+    """Returns the largest difference between two tensors, in units in the last place of float32."""
 
     def place(x):
         bits = x.to(torch.float32).cpu().view(torch.int32).long()

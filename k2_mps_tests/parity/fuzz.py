@@ -4,7 +4,7 @@
 
 hypothesis makes the cases and shrinks failing ones.  Both devices must give the same
 values and gradients, or raise the same type of exception.  Results must be bit for bit
-identical if both devices run the same host code, or if Metal's kernels only take maxima.
+identical if both devices run the same host code, or if Metal's kernels compute only maxima.
 If the kernels use exp() and log(), results may differ by the errors of these functions.
 
 For each failure, the program prints the smallest case that hypothesis found, as a Python

@@ -48,8 +48,8 @@ def random_scores(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns log-probs of shape (num_seqs, num_frames, num_symbols), and segments.
 
-    There is a segment for each row of the log-probs, in random order of the rows.  The longest
-    segment is the first.  Some segments begin after frame 0, and some segments are empty.
+    Each row of the log-probs has one segment.  The longest segment is the first, and the rows of
+    the segments are in random order.  Some segments begin after frame 0, and some are empty.
     """
     lengths = torch.randint(0, num_frames + 1, (num_seqs,)).sort(descending=True).values
     starts = [

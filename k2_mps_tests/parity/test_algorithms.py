@@ -47,8 +47,8 @@ def test_intersection(function, treat_epsilons_specially):
         assert (tot > float("-inf")).any()
         return tot, a.grad
 
-    # k2 has an algorithm for the CPU and another one for devices.  The results differ in the order
-    # of states and arcs, and so in the order of sums.
+    # k2 has one algorithm for the CPU and another for all other devices.  The results differ in the
+    # order of states and arcs, and so in the order of sums.
     assert_equal_on_both(results, atol=1e-5, rtol=1e-5)
 
 

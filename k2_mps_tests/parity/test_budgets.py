@@ -1,8 +1,8 @@
 """Operations on mps cost what budgets.toml says: dispatches, torch's operators, waits, copies.
 
 k2 counts dispatches and operators.  The emulated device counts waits that find work in flight, and
-bytes that torch copies between host and device.  The numbers in budgets.toml are measured.  So a
-test fails if an operation costs more, or less.
+bytes that torch copies between host and device.  The numbers in budgets.toml are measured costs,
+not limits.  So a test also fails if an operation costs less.
 """
 
 import contextlib
@@ -126,8 +126,8 @@ def _step(name, graph):
     return step
 
 
-# `commands` is the most k2 dispatches and torch operators that a step may need with a graph that is
-# new to k2.  `waits` is the exact number of waits.
+# `commands` is the largest number of k2's dispatches and torch's operators, taken together, that a
+# step may need with a graph that is new to k2.  `waits` is the exact number of waits.
 @pytest.mark.parametrize("name, commands, waits", [("ctc_loss", 14, 0), ("intersect_dense", 20, 1)])
 @pytest.mark.parametrize("graph", [_new_graph, _graph_with_labels_of_the_gpu])
 def test_gpu_commands_of_a_step_with_a_new_graph(name, commands, waits, graph, metal):

@@ -1,4 +1,4 @@
-"""k2.mps.explain() names where k2 ran operations; k2.mps.calibrate measures operations' costs."""
+"""k2.mps.explain() reports where k2 ran operations; k2.mps.calibrate measures their costs."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""torch.compile does not compile k2's losses on mps: no graph has the operators of a loss.
+"""torch.compile does not compile k2's losses on mps: no compiled graph has operators of a loss.
 
 If the inductor of torch 2.13 or 2.14 compiled the losses, their gradients would be wrong, see
 docs/migration.md.
@@ -17,7 +17,7 @@ BATCHES, SYMBOLS, FRAMES, CLASSES = 2, 3, 5, 6
 
 
 def arguments(device: str) -> dict[str, torch.Tensor]:
-    """Returns arguments of the losses.  Symbols are int32; k2's kernels take only int64."""
+    """Returns arguments of the losses.  Symbols are int32, but k2's kernels take only int64."""
     random = torch.Generator().manual_seed(0)
 
     def numbers(*shape: int) -> torch.Tensor:

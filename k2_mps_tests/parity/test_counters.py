@@ -124,7 +124,8 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # The operating system can suspend the thread during a gate, but hardly during all ten gates.
+    # The operating system can suspend the thread during a gate, but is unlikely to do so in all ten
+    # calls.
     assert min(found) == 0
 
 

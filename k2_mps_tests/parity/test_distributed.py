@@ -348,9 +348,9 @@ def test_a_hook_compresses_the_gradients(both):
 
 
 def _lonely(collective):
-    """Returns the error of a collective in which the second process does not take part.
+    """Calls a collective in the first process only; returns the text of the error.
 
-    Returns the text in the first process, and None in the second.
+    In the second process, returns None.
     """
     group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
     if dist.get_rank() == 1:

@@ -1,7 +1,8 @@
 """The gradient of each differentiable operation agrees with finite differences.
 
-The reference of other tests of gradients is k2 on the CPU.  In these tests, all inputs move along a
-line.  The tests compare the derivative along this line with the slope between two points of it.
+Other files compare gradients on mps with gradients on the CPU.  In this file, all inputs move along
+a line.  A test compares the derivative along the line with the slope between two points of the
+line.
 """
 
 import math
@@ -41,7 +42,7 @@ def _cases(without=()):
 
 
 def _finite(result):
-    """Returns the elements on the CPU in double precision, with 0 in place of infinities."""
+    """Returns the elements in float64 on the CPU, with 0 in place of infinities and NaN."""
     return result.detach().cpu().double().nan_to_num(posinf=0, neginf=0)
 
 

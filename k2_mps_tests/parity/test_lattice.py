@@ -78,7 +78,7 @@ def test_any_lattice(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_limit(seed):
-    """Metal narrows the beam by the same steps as the CPU, and raises in the same cases."""
+    """Metal narrows the beam in the same steps as the CPU, and raises errors in the same cases."""
     torch.manual_seed(1000 + seed)
     case = _case()
     whole = Result("cpu", *case).lattice

@@ -67,8 +67,8 @@ def test_rnnt_losses_agree_with_float64(name, rnnt_type):
         loss.backward()
         results.append((loss.detach(), am.grad, lm.grad))
     cpu, mps = results
-    # The recursion takes about 20 steps at values of up to 60, and float32 rounds each step.  The
-    # normalisation of the log-probs rounds about as often.
+    # The recursion takes about 20 steps with values of up to 60, and rounds each value to float32.
+    # The normalisation of the log-probs rounds about as often.
     for a, b in zip(mps, cpu):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
 

@@ -11,7 +11,7 @@ OPERATIONS = calls.table("operations.toml")["operations"]
 
 
 def _cases():
-    """Yields the parameters of the test of places.
+    """Yields the parameters of test_an_operation_runs_where_the_table_says().
 
     Some operations can run on the host or in Metal.  The test's inputs are small.  So k2 chooses
     the host for these operations, and Metal only if K2_MPS_FORCE is "metal".

@@ -30,7 +30,7 @@ def _segments(num_frames):
 
 
 def _lattice(graph, log_probs, num_frames, device):
-    """Returns the lattice, and the log-probs' gradient of the sum of the lattice's scores."""
+    """Returns the lattice, and the gradient of the log-probs if the loss is the sum of scores."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
     dense = k2.DenseFsaVec(leaf, _segments(num_frames))
     lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12)
@@ -182,7 +182,7 @@ def test_intersect_dense_with_scores_that_are_not_finite(value, placement):
 
 
 def test_a_lattice_of_several_dispatches_is_the_same(metal):
-    """k2 splits more work than 2^28 into several dispatches.
+    """If there is more work than 2^28, k2 splits the work into several dispatches.
 
     Work is the number of arcs of all FSAs, times the number of frames of the longest sequence.
     """

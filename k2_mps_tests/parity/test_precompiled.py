@@ -10,7 +10,7 @@ from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
 
 # Before the kernels of mutual_information are used, the script registers these kernels again, with
-# a metallib.  The code that cmake/embed_metal.cmake writes registers kernels in this way.
+# a metallib.  cmake/embed_metal.cmake generates code that registers kernels in this way.
 SCRIPT = """
 import ctypes
 import sys

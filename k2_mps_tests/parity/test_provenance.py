@@ -201,7 +201,7 @@ def test_a_good_machine_has_no_problem(version):
     assert compatibility.mps_problem(mac(version=version)) is None
 
 
-# The message is about the first of several problems.
+# If there are several problems, the message is about the first one.
 EVERYTHING_WRONG = dataclasses.replace(
     mac(machine="x86_64", version="13.0"),
     torch="2.2.0",

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 class _OnGpu:
     """Replaces OnlineDenseIntersecter.on_gpu; gives each stream `groups` threadgroups.
 
-    With 0 groups, k2 chooses the number.
+    If `groups` is 0, k2 chooses the number.
     """
 
     def __init__(self, on_gpu, groups):

@@ -19,9 +19,9 @@ def make(B, S, T, C, scale=1.0):
 
 
 def results(function, lm, am, device, dtype):
-    """Computes on a device, in `dtype`; returns [loss, gradient of lm, gradient of am].
+    """Calls a function on a device, in `dtype`; returns [loss, gradient of lm, gradient of am].
 
-    The results are in float64 on the CPU.
+    The returned tensors are in float64 on the CPU.
     """
     leaves = [x.detach().to(device, dtype).requires_grad_(True) for x in (lm, am)]
     loss = function(*leaves)
@@ -50,7 +50,8 @@ def check(function, lm, am, tolerance):
 
 
 # (S, T, C): the numbers of symbols, frames and logits.  Some sizes are the smallest allowed.
-# Other sizes are near multiples of 32, the size of a tile, or near 256, the rows of a band.
+# Other sizes are near multiples of 32, the size of a tile, or near 256, the number of rows in a
+# band.
 SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 31), (260, 300, 3)]
 
 

@@ -1,7 +1,7 @@
 """Makes a random decoding graph as large as the graphs of speech recognition.
 
-The graph is the composition of a CTC topology, a lexicon and a bigram.  The graph has no epsilons,
-because each arc takes a frame in dense intersection.
+The graph is the composition of a CTC topology, a lexicon and a bigram.  In dense intersection, each
+arc takes a frame.  So the graph must not have epsilons.
 """
 
 import k2
@@ -38,8 +38,8 @@ def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
     All paths that have just ended the same word are in the same state.  From this state, a chain of
-    states leads through each of `num_next` words that can follow.  From this state, a tree of all
-    words also leads through each word, at a cost.
+    states leads through each of `num_next` words that can follow.  From this state, a tree also
+    leads through every word, at a cost.
 
     Args:
       num_words: the labels of words are 1 to num_words.

@@ -2,7 +2,7 @@
 
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.seed k2/python/tests``.
 
-k2's tests draw random input without a seed.  For some input, a few tests fail, also on the
+k2's tests draw random input without a seed.  For some input, a few tests fail, even on the
 CPU.  ``ctc_loss_test`` can draw targets that are too long for the frames.  For such targets,
 torch's gradient is NaN and k2's gradient is 0.  On the CPU, 1 of the first 60 seeds makes this
 test fail.  ``numerical_gradient_check_test`` can draw paths with equal scores, for which the

@@ -1,4 +1,4 @@
-"""Makes a pytest test of each test of k2's test programs.
+"""Makes a pytest test from each test in k2's test programs.
 
 A program runs once with all of its tests, when pytest reaches the program's first test.
 If a program crashes or hangs, the program's tests that did not run count as failed.

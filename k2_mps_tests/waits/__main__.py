@@ -6,8 +6,9 @@
 k2 waits for the device before the host touches shared memory (``Context::SyncIfOnHost()`` and its
 callers).  Each source line that waits is a site.  First, the program runs the parity suite and k2's
 own suite on the emulated device, and records for each test the sites at which a wait found work in
-flight.  Then, for each site, the program runs the tests that have recorded the site again, without
-the waits at the site.  The suites notice a site if any of these tests fails.
+flight.  Then, for each site, the program repeats the tests in which a wait at this site found work.
+This time, the program leaves out the waits at the site.  The suites notice the site if any of these
+tests fails.
 
 The program prints a table, and how many sites the suites notice.  Exit status: 1 if the suites do
 not notice a site.  The result shows that the suites find missing waits on the emulated device, but

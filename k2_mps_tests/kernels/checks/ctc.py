@@ -28,8 +28,8 @@ BEAM, NO_BEAM = 4.0, 1e-7
 
 # The numbers of a shape: the states of each FSA, the arcs that leave each state, the rows (frames)
 # of each sequence, and the lanes that compute a state together.  The sizes are near the limits of
-# threadgroup memory, of a word of kept bits, and of a threadgroup.  In some shapes, threadgroup
-# memory has room for the sums of only a few rows.
+# threadgroup memory, of a threadgroup, and of a word that has the bits of kept arcs.  In some
+# shapes, threadgroup memory has room for the sums of only a few rows.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),

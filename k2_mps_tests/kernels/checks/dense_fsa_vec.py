@@ -1,7 +1,8 @@
 """Cases of dense_fsa_vec and of the kernel of its gradient.
 
-The kernels copy numbers, so results must be equal.  The gradient of a frame in two segments is a
-sum of two numbers.  Such a sum does not depend on the order, so gradients must also be equal.
+The kernels copy numbers, so results must be equal.  If a frame is in two segments, the frame's
+gradient is a sum of two numbers.  Such a sum does not depend on the order, so gradients must also
+be equal.
 """
 
 from itertools import chain

@@ -5,8 +5,8 @@ are exact, and results must be equal.
 
 In the log semiring, the tolerance has three parts.  The kernel rounds a result to a float, with an
 error of up to half a unit in the last place.  Before this rounding, each sum of the kernel has the
-error that checks/two_float.py allows.  A sum of gradients can lose 2^-60 of the sum of all
-gradients.
+error that checks/two_float.py allows.  A sum of gradients can have an error of 2^-60 times the sum
+of all gradients.
 """
 
 import numpy as np
@@ -86,8 +86,8 @@ class Graph(Graphs):
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # A state has 0 to `fan` leaving arcs, to random states of the next layer.  So
-                    # some states have no entering arcs.
+                    # A state has 0 to `fan` leaving arcs, to random states of the next layer.  So a
+                    # state can also have no entering arcs.
                     for _ in range(random.integers(0, fan + 1)):
                         arcs.append((state, random.integers(ends[n], ends[n + 1]), 0, 0))
                         fsa_of_arc.append(fsa)
@@ -156,7 +156,7 @@ def _error_of_scores(graph, scores):
 
 
 def _ends(graph, forward):
-    """Returns the state of each FSA whose score is the FSA's total score.
+    """For each FSA, returns the state whose score is the FSA's total score.
 
     This is the last state for forward scores, and the first state for backward scores.
     """
@@ -235,7 +235,7 @@ def _gradients(name, graph, forward, log):
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
     # The kernel computes a share from two scores, so the share has the errors of both.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # If a share is about halfway between two floats, the first float of the pair can be either.
+    # If a share is about halfway between two floats, the pair may begin with either of them.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf

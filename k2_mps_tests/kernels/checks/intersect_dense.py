@@ -1,7 +1,7 @@
 """Cases of intersect_dense.
 
 The reference extends all paths by one frame at a time.  The reference adds in float32 and in the
-kernel's order.  A maximum is the same in any order.  So results must be equal.
+kernel's order.  A maximum does not depend on the order.  So results must be equal.
 """
 
 from itertools import pairwise

@@ -9,14 +9,14 @@ Here, o is t_offset.  The reference also computes the derivative of the recursio
 and the kernels share only this formula, see k2/csrc/mps/mutual_information.h.
 
 The tolerance of scores: the kernel computes a score in S + T steps.  Each step computes a sum and
-rounds the sum to float32.  The rounding error is at most eps / 2 of the sum's size.  Each step also
-adds log(1 + exp(x)), which is at most 0.7.  Metal allows precise::exp() and precise::log() an error
-of 4 units in the last place each.  These two errors add up to at most 2^-21.
+rounds the sum to float32.  The rounding error is at most eps / 2 of the sum's size.  One term of
+the sum is log(1 + exp(x)), which is at most 0.7.  Metal allows precise::exp() and precise::log() an
+error of 4 units in the last place each.  These two errors add up to at most 2^-21.
 
-The tolerance of gradients: the share of a cell is the part of exp(score) that comes from row s - 1,
-at most 1.  A kernel computes a share from differences of scores.  A kernel computes a gradient in
-S + T steps.  In each step, the kernel multiplies gradients by shares and adds the products.  The
-kernel rounds the products and the sum.
+The tolerance of gradients: the share of a cell is the fraction of exp(score) that comes from row
+s - 1.  A kernel computes a share from differences of scores.  A kernel computes a gradient in S + T
+steps.  In each step, the kernel multiplies gradients by shares, which are at most 1, and adds the
+products.  The kernel rounds the products and the sum.
 
 _in_order() gives the order of shares in memory.
 """

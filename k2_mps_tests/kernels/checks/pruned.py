@@ -1,7 +1,7 @@
 """Cases of start_pruned, search_pruned, step_pruned, describe_pruned and emit_pruned.
 
-decoding.py computes the expected lattices.  The kernels only add two floats or take a maximum, so
-all results must be equal.
+decoding.py computes the expected lattices.  A score is a sum of two floats, or a maximum.  So all
+results must be equal.
 """
 
 import numpy as np
@@ -242,8 +242,8 @@ def _searched(batch):
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
             tolerance[index, len(arc_begins) - 1] = np.inf
-    # The reference computes only the numbers that the loop names, so all other numbers may have any
-    # value.
+    # The reference computes only the numbers that the loop below names.  All other numbers may have
+    # any value.
     infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         allowed[SIZES[info]] = 0

@@ -2,8 +2,8 @@
 
 load_stream, save_stream and emit_stream only move numbers, so their cases have random numbers.
 search_stream, step_stream and describe_stream get the first chunk of each stream.  Functions of
-decoding.py compute the expected lattices.  The kernels only add two floats or take a maximum, so
-all results must be equal.  parity/test_pruned_streams.py tests later chunks.
+decoding.py compute the expected lattices.  A score is a sum of two floats, or a maximum.  So all
+results must be equal.  parity/test_pruned_streams.py tests later chunks.
 """
 
 import numpy as np
@@ -219,8 +219,8 @@ def _arguments(chunk, infos, out, begins, entered):
 
 def _searched(chunk):
     out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
-    # The reference computes only the numbers that the loop names, so all other numbers may have any
-    # value.
+    # The reference computes only the numbers that the loop below names.  All other numbers may have
+    # any value.
     allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0

@@ -4,9 +4,9 @@ These kernels compute ranges, the rows of lm in the ranges, the input of a joine
 The reference follows the definition of get_rnnt_prune_ranges() step by step.  Gradients of px and
 py are whole numbers here, so sums of them are exact.
 
-Tolerances: kernels copy rows of lm, so these must be equal.  A gradient is a sum of T * s_range
-numbers of at most about 1, and the kernel rounds each addition.  By Metal's specification, tanh()
-is off by 5 units in the last place.
+Tolerances: kernels copy rows of lm, and the copies must be equal to the rows.  A gradient is a sum
+of T * s_range numbers of at most about 1, and the kernel rounds each addition.  By Metal's
+specification, tanh() is off by 5 units in the last place.
 """
 
 import itertools
@@ -81,10 +81,10 @@ def _ranges(S, T, R, regular):
 
 
 def _best(px_grad, py_grad, bound, t, R):
-    """Returns where the best range of frame t begins; of equally good ranges, the first.
+    """Returns the position at which the best range of frame t begins.
 
-    From frame t_end - 1 on, the range ends at position s_end.  If s_end < R - 1, the range begins
-    at position 0 instead.
+    If several ranges are equally good, returns the position of the first one.  From frame t_end - 1
+    on, the range ends at position s_end.  If s_end < R - 1, the range begins at position 0 instead.
     """
     _, _, s_end, t_end = bound
     if t >= t_end - 1:

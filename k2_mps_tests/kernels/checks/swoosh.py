@@ -5,7 +5,7 @@ reference computes the functions by definition.  It computes Philox with Python'
 
 Tolerances: a value near a node is a sum.  One term is a number rounded to float32, and all other
 terms are small.  So the error of a value is at most 2 units in the last place.
-k2_mps_tests/parity/test_swoosh.py shows this for k2's tables.  Near a zero, the terms cancel.  So
+k2_mps_tests/parity/test_swoosh.py tests this for k2's tables.  Near a zero, the terms cancel.  So
 the tolerance also includes the roundings of the terms.
 """
 

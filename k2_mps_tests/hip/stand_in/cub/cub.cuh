@@ -11,7 +11,7 @@ struct KeyValuePair {
   Value value;
 };
 
-// A functor, until CUDA 13.
+// CUDA 13 has removed this functor.
 struct Sum {};
 
 struct DeviceScan {

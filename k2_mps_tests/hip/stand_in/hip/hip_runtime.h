@@ -1,4 +1,4 @@
-// Stands in for HIP's runtime header, so that clang checks device code without ROCm.
+// Stands in for HIP's runtime header, so that clang can check device code without ROCm.
 //
 // This file declares the names that k2's headers use.  It defines no function, because clang only
 // checks the code and does not link.  The functions of the runtime have CUDA's names, which a HIP
