@@ -22,8 +22,8 @@
 namespace mps_emulator {
 
 // Installs a handler of SIGSEGV, which prints the buffer to which the faulting
-// address belongs.  Then the former action for SIGSEGV follows: the process
-// dies, and Python's faulthandler prints its traceback.
+// address belongs.  The previous action for SIGSEGV follows: the process dies,
+// after Python's faulthandler, if it is enabled, has printed a traceback.
 void InstallHostFaultHandler();
 
 // The memory of a buffer.  memory.h describes the memory model.
@@ -36,7 +36,7 @@ void InstallHostFaultHandler();
 struct Block {
   SizeClass size_class;
   Origin origin;
-  int stream = 0;  // torch's stream for which the block was last allocated
+  int stream = 0;  // the torch stream for which the block was last allocated
 
   char *device = nullptr;
   uint64_t device_user = 0;
@@ -50,8 +50,8 @@ struct Block {
   size_t host_size = 0;
 
   // pending counts the announced uses of the block that have not ended.
-  // owners_pending counts only the uses by the block's present or last buffer,
-  // owner_id.
+  // owners_pending counts only the uses of buffer owner_id, which is the
+  // block's present buffer or, if the block is free, its last buffer.
   uint32_t pending = 0;
   uint32_t owners_pending = 0;
   uint64_t owner_id = 0;
@@ -115,8 +115,9 @@ class Upkeep {
 // The redzone is the bytes after the end of a buffer.  If a command changes the
 // pattern of the redzone, the command has written past the end.  Every block
 // has at least kMinRedzone bytes for the redzone.  A small device copy has
-// kTail more bytes after its capacity (core/copy_memory.h).  As a float, the
-// pattern is 0.186; adding almost any number changes this value.
+// kTail more bytes after its capacity (core/copy_memory.h).  Four bytes of the
+// pattern are the float 0.186.  A kernel that adds to this float changes it
+// almost always.
 inline constexpr size_t kMinRedzone = 16;
 inline constexpr size_t kMaxRedzone = kTail;
 inline constexpr unsigned char kRedzonePattern = 0x3E;

@@ -20,7 +20,7 @@ using ByteRanges = std::vector<ByteRange>;
 // Returns the bytes of `ranges` in [begin, end), as offsets from `begin`.
 ByteRanges Clip(const ByteRanges &ranges, uintptr_t begin, uintptr_t end);
 
-// Returns the first byte that is in both sets.
+// Returns the lowest byte that is in both sets; nullopt if there is none.
 std::optional<uintptr_t> FirstCommon(const ByteRanges &a, const ByteRanges &b);
 
 // Returns whether `outer` has every byte of `inner`.

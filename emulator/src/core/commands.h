@@ -43,7 +43,7 @@ struct Command {
   // see core/record.h.  Null for a command that no replay can repeat.
   std::function<std::string()> describe = {};
   // encoder: the number of the encoder that encoded the command.  after: the
-  // numbers of the encoders that fences order before that encoder.
+  // numbers of the encoders that precede that encoder because of fences.
   uint64_t encoder = 0;
   std::set<uint64_t> after = {};
 };
@@ -99,8 +99,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 
   // torch encodes its kernels with an encoder that stays open on torch's
   // command buffer, until one of torch's functions ends the encoder.  `kernel`
-  // names the last kernel that torch encoded.  nullptr removes the name: torch
-  // now uses or ends the encoder.
+  // names the last kernel that torch encoded.  A caller passes nullptr when
+  // torch uses or ends the encoder.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
   // False for a command buffer of commandBufferWithUnretainedReferences.
@@ -125,7 +125,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   const char *coalescing_ = nullptr;
   // These members are set only if the order of commands is checked.
   // committed_contents_ has the host's bytes at the commit.  known_at_commit_
-  // has the uses that had ended by the commit, as far as the program knew.
+  // has the uses of which the program knew, at the commit, that they had ended.
   HostSnapshot committed_contents_;
   std::optional<UsedBlocks::Order> known_at_commit_;
   std::deque<Command> commands_;
@@ -166,7 +166,7 @@ class CommandQueue {
   static std::recursive_mutex &execution_lock();
 
   // The blocks that the queue's commands use.  The execution lock protects
-  // them.
+  // these blocks.
   UsedBlocks &used() { return used_; }
 
   std::string label;

@@ -26,11 +26,11 @@ inline constexpr unsigned kNumSizeClasses = 160;
 // that writes past the end of its buffer writes to these bytes first.
 inline constexpr size_t kTail = 1024;
 
-// A small copy comes from malloc: the emulator does not notice a read far past
-// its end.  A large copy is its own mapping, followed by a page in which every
-// access faults.  With MPS_EMULATOR_GUARD=1, every copy is followed by 64 MiB
-// of addresses at which accesses fault.  Linux' limit on mappings then allows
-// about 10,000 live buffers.
+// A small copy comes from malloc, so the emulator does not notice a read far
+// past the copy's end.  A large copy is its own mapping, followed by a page in
+// which every access faults.  With MPS_EMULATOR_GUARD=1, every copy is followed
+// by 64 MiB of addresses at which accesses fault.  Because Linux limits the
+// number of mappings, a program can then have about 10,000 live buffers.
 class CopyMemory {
  public:
   CopyMemory();
@@ -56,9 +56,9 @@ class CopyMemory {
   // more guarded copies have been freed.
   void Free(char *memory, size_t capacity);
 
-  // Prints the program's mistake if `address` is in a freed guarded copy, or in
-  // the zone after a guarded copy.  Takes no lock, so a signal handler may call
-  // the function.
+  // If `address` is in a freed guarded copy, or in the zone after a guarded
+  // copy, prints a message about the program's mistake.  Takes no lock, so a
+  // signal handler may call the function.
   static void PrintFault(const void *address);
 
  private:
@@ -68,8 +68,7 @@ class CopyMemory {
     return guards_everything_ || capacity >= kLargeBytes;
   }
 
-  // Returns the size, in bytes, of the zone after a large copy in which
-  // accesses fault.
+  // Returns the size, in bytes, of the inaccessible zone after a large copy.
   size_t GuardBytes() const;
 
   static constexpr size_t kMostFreed = 4096;

@@ -13,7 +13,7 @@ enum Counter : unsigned {
   kWaitsWithWork,      // waits for a stream with work in flight
   kHostToDeviceBytes,  // bytes that torch's copies moved
   kDeviceToHostBytes,
-  kOperators,         // aten operators that ran on the host CPU instead
+  kOperators,         // aten operators; the emulator runs them on the CPU
   kSyncsWithGil,      // calls of dispatch_sync by a thread that held the GIL
   kOperatorBytes,     // bytes of the operators' arguments and results
   kUpkeep,            // nanoseconds to make and compare copies of buffers

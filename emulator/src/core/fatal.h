@@ -1,5 +1,5 @@
-// Fatal() ends a program whose mistake would crash, hang or silently give wrong
-// data on a Mac.
+// Fatal() ends the program after a mistake that, on a Mac, would cause a crash,
+// a hang or silently wrong data.
 #pragma once
 
 #include <string>

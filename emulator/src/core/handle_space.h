@@ -27,8 +27,8 @@ class HandleSpace {
   // Reserves the addresses; ends the program if that fails.
   HandleSpace();
 
-  // Returns a buffer record whose slot has room for `size` bytes; nullptr if no
-  // slot is left.  The record of a reused slot still describes the former
+  // Returns the Buffer of a slot that has room for `size` bytes; nullptr if no
+  // slot is left.  If the slot is reused, the Buffer still describes the former
   // buffer.
   Buffer *Take(size_t size);
 
@@ -38,12 +38,12 @@ class HandleSpace {
   uintptr_t begin() const { return base_; }
   size_t size() const { return size_; }
 
-  // Returns the record of the slot at `address`, an address in this space;
+  // Returns the Buffer of the slot at `address`, an address in this space;
   // nullptr if the slot was never taken.
   Buffer *Find(const void *address) const;
 
  private:
-  // Records are allocated in chunks.  A chunk never moves.
+  // The Buffers are allocated in chunks.  A chunk never moves.
   static constexpr unsigned kChunkShift = 12;
   static constexpr size_t kMaxChunks = 4096;
   // While a region has new slots, a freed slot is reused only if more than this

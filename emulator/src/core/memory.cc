@@ -34,9 +34,9 @@ void Memory::CheckNoHostWrites(const Block *block) const {
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }
 
-// Returns a free block of the size class, or a new one.  As a caching allocator
-// does, the function prefers the block that was freed last, because the memory
-// of that block is most likely in the CPU's cache.
+// Returns a free block of the size class of `size`, or a new block.  As a
+// caching allocator does, the function prefers the block that was freed last,
+// because the memory of that block is most likely in the CPU's cache.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   int stream = origin == Origin::kTorch ? CurrentStream() : 0;

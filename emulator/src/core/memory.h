@@ -6,8 +6,8 @@
 //   is the value of torch's storage().data() and of the id<MTLBuffer>.  If the
 //   host reads or writes memory at the handle, the access faults at once
 //   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
-//   storage().data() is [buffer contents] instead.  A later torch may do the
-//   same.
+//   storage().data() is [buffer contents] instead.  In a later release of torch,
+//   storage().data() may also be [buffer contents] on a Mac.
 // - Block: the memory of a buffer.  A freed block goes at once to the next
 //   allocation of its size class on the same stream, even while commands that
 //   use the block wait to run.  Such a command belongs to the block's former
@@ -74,10 +74,11 @@ Buffer *AllocateBuffer(size_t size, Origin origin);
 
 void RetainBuffer(Buffer *buffer);
 
-// Drops one reference; the last one frees the buffer.  Thread-safe.
+// Drops one reference.  Frees the buffer if no reference is left.  Thread-safe.
 void ReleaseBuffer(Buffer *buffer);
 
-// The address range of all handles; both are 0 before the first buffer.
+// The first address and the size of the range of all handles; both are 0 before
+// the first buffer.
 extern std::atomic<uintptr_t> handles_begin;
 extern std::atomic<uintptr_t> handles_size;
 
@@ -144,7 +145,7 @@ struct BufferUse {
 // announced use with EndUse().
 BufferUse AnnounceUse(Buffer *buffer, bool writes, ByteRange bytes = kAllBytes);
 
-// Returns all bytes that a command with this use may access.
+// Returns the bytes that a command may read or write through `use`.
 Accesses AccessesOf(const BufferUse &use);
 
 // Announces that another command will use the buffer of `use`.  The buffer may
@@ -212,8 +213,8 @@ class UsedBlocks {
   // Sets the name of the next command, for messages.
   void SetCommand(const char *name) { command_ = name; }
 
-  // Notes what a command that has run did with a buffer.  If the order of
-  // commands is checked, ends the program if an earlier command of another
+  // Notes which bytes of a buffer a command has read and written.  If the order
+  // of commands is checked, ends the program if an earlier command of another
   // queue conflicts with this command and nothing orders the two.  The check
   // comes after both commands have run, because the emulator does not know
   // earlier which bytes a kernel uses.

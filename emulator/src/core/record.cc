@@ -216,8 +216,8 @@ size_t RecordProgram(const std::string &text, const std::string &members) {
 
 }  // namespace mps_emulator
 
-// Begins a recording.  Returns nullptr, or the reason of a failure as a text
-// that the caller must free.
+// Begins a recording.  Returns nullptr or, after a failure, the reason as a
+// text that the caller must free.
 MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   using namespace mps_emulator;
   // Runs the commands that were encoded before the recording.

@@ -1,4 +1,4 @@
-// Records a program's work on the device in a folder.  A replay repeats the
+// Records, in a folder, a program's work on the device.  A replay repeats the
 // work.  mps_emulator/replay/README.md describes the folder.
 //
 // The recorder sees only commands.  For each buffer, the recorder keeps the

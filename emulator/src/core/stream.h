@@ -47,8 +47,8 @@ class OnStream {
 // Returns the id of the next stream of the pool; the pool's streams take turns.
 int StreamFromPool();
 
-// Commits and waits inside the queue of each stream.  The pool's streams are
-// included from the first call of StreamFromPool() on.
+// Commits and waits for the work of every stream, inside the stream's queue.
+// The pool's streams are included from the first call of StreamFromPool() on.
 void SynchronizeAllStreams();
 
 // The dispatch queue that protects the current stream.
@@ -64,8 +64,9 @@ bool EncoderIsAsserted();
 // The command queue to which the current stream commits.
 CommandQueue &StreamCommandQueue();
 
-// The stream's open command buffer, or nullptr.  metal/mps_stream.mm sets it,
-// because the MPSStream in that file owns the Metal object.
+// The stream's open command buffer, or nullptr.  metal/mps_stream.mm sets the
+// command buffer, because the MPSStream in that file owns the Objective-C
+// object of the command buffer.
 const std::shared_ptr<CommandBuffer> &OpenCommandBuffer();
 void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer);
 

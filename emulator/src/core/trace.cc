@@ -68,8 +68,8 @@ MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   return records.size();
 }
 
-// Ends the trace.  Returns the trace's records as a JSON array, in the order of
-// the calls.  The text is valid until this thread's next call.
+// Ends the trace.  Returns the trace's records as a JSON array, the oldest
+// record first.  The text is valid until this thread calls the function again.
 MPS_EMULATOR_EXPORT const char *mps_emulator_stop_trace(uint64_t begin) {
   using namespace mps_emulator;
   thread_local std::string ans;

@@ -50,7 +50,7 @@ std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
 namespace {
 
 // How many uses of a block are remembered.  A block can have more uses if the
-// program hardly waits.  Then the oldest uses are forgotten.
+// program seldom waits.  Then the oldest uses are forgotten.
 constexpr size_t kMostPast = 64;
 
 void Join(UsedBlocks::Order *order, const UsedBlocks::Order &other) {
@@ -179,8 +179,8 @@ void UsedBlocks::Publish() {
     memory->Publish(block);
     --block->listings;
     if (block->listed_in == this) block->listed_in = nullptr;
-    // If no command buffer is still to run, all later commands are ordered
-    // after the uses that the program knows to have ended.
+    // If no committed command buffer is left to run, all later commands are
+    // ordered after the uses that the program knows to have ended.
     if (memory->committed == 0)
       std::erase_if(block->past, [&](const Block::Past &past) {
         return Has(memory->known, past);

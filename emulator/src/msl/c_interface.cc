@@ -51,8 +51,9 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
 
 // Runs a kernel.  Returns 0; or 1 after a call of Fatal(), whose text is then
 // in `message`; or 2 if the library has no such kernel.  `buffers`,
-// `buffer_sizes` and `threadgroup_bytes` have kMaxBuffers elements, and sizes
-// are in bytes.  `grid` and `threadgroup` have three elements, in threads.
+// `buffer_sizes` and `threadgroup_bytes` have kMaxBuffers elements each.  The
+// sizes are in bytes.  `grid` and `threadgroup` have three elements, in
+// threads.
 MPS_EMULATOR_EXPORT int mps_emulator_msl_run(
     const LibraryHandle *library, const char *kernel,
     const void *const *buffers, const uint64_t *buffer_sizes,

@@ -270,7 +270,7 @@ void Executor::CompleteBarrier() {
 }
 
 void Executor::FailAtBarrier() {
-  std::map<std::string, unsigned> waiting;  // threads by place
+  std::map<std::string, unsigned> waiting;  // how many threads wait, by place
   unsigned returned = 0;
   for (unsigned i = 0; i < thread_count_; ++i) {
     if (threads_[i].state == State::kAtBarrier)

@@ -125,8 +125,8 @@ class Executor {
 
   // Runs the ready threads of a SIMD group until each waits or has finished.
   void RunSimdgroup(unsigned simdgroup);
-  // For a SIMD group in which no thread is ready: completes one exchange, the
-  // one whose call comes first in the source.
+  // Called when no thread of the SIMD group is ready.  If threads wait in
+  // exchanges, completes the exchange whose call comes first in the source.
   void CompleteExchange(unsigned simdgroup);
   // Lets all threads continue after the barrier at which they wait.  Calls
   // Fatal() if a thread does not wait at that barrier.

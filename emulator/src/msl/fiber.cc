@@ -49,8 +49,8 @@ constexpr size_t kFrameWords = 8;
 constexpr size_t kEntryWord = 6;
 
 // Stacks are a power of two apart, so equal offsets in all stacks share the
-// same few lines of the cache.  Each stack begins at another offset, so that
-// the threads use the whole cache.
+// same few lines of the cache.  So the offset at which a stack begins varies
+// from stack to stack, and the threads use the whole cache.
 size_t Stagger(unsigned index) { return index * 5 % 48 * 64; }
 
 }  // namespace

@@ -273,9 +273,10 @@ RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
   Word &records = WordAt(word, memory);
-  // The record of an access equal to the present access, if there is one.  The
-  // later records need no comparison, because each was compared with the equal
-  // access when it was added.
+  // The record of an earlier access that equals the present access, if there is
+  // one.  The present access is not compared with the records that follow: each
+  // of these records was compared with the equal access when the record was
+  // added.
   const auto same =
       std::find_if(records.begin(), records.end(), [&](const Record &other) {
         return other.group == record.group && other.thread == record.thread &&

@@ -35,8 +35,8 @@ namespace mps_emulator::msl {
 // report their accesses.
 bool CheckRaces();
 
-// A piece of threadgroup memory.  `argument` is the index of an argument, or -1
-// for one of the kernel's variables.
+// A piece of threadgroup memory.  `argument` is the index of the argument that
+// uses the piece, or -1 if a variable of the kernel uses the piece.
 struct ThreadgroupPiece {
   size_t offset;
   size_t bytes;

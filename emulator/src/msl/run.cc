@@ -5,16 +5,17 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Ends the program for mistakes that an encoder does not notice, and that a GPU
-// or Metal's validation layer would not accept.
+// Ends the program if the dispatch has a mistake that an encoder does not
+// notice, and that a GPU or Metal's validation layer would not accept.
 void Check(const Dispatch &dispatch) {
   const Kernel &kernel = *dispatch.kernel;
   const char *name = kernel.name;
   for (const Parameter &parameter : ParametersOf(kernel)) {
     if (parameter.kind == kMpsEmulatorMslBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
-      // A kernel need not use a pointer, so its buffer may be unbound.  If the
-      // kernel does use the null pointer, faults.cc reports the fault.
+      // A kernel need not use a pointer parameter, so no buffer needs to be
+      // bound to the parameter.  If the kernel does use the null pointer,
+      // faults.cc reports the fault.
       if (binding.data == nullptr && parameter.by_reference)
         Fatal(
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "

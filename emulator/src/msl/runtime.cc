@@ -12,8 +12,8 @@ void Executor::Suspend() {
   Thread *self = running_;
   if (order_next_ < order_size_) {
     running_ = &threads_[order_[order_next_++]];
-    // Prefetches the next stack, because a switch mostly waits for the memory
-    // of the other stack.
+    // Prefetches the stack of the fiber that runs after the next fiber.
+    // Otherwise the switch to that fiber would mostly wait for this memory.
     if (order_next_ < order_size_) {
       auto *stack =
           static_cast<const char *>(threads_[order_[order_next_]].context);

@@ -17,17 +17,17 @@ at::mps::IMPSAllocator &TorchAllocator();
 // this library loads the library, but does not turn the device on.
 bool IsLeftOut();
 
-// Returns a DataPtr of mps that owns a reference to `buffer`.  The DataPtr's
-// address is DataPointer(buffer), and its context is the Buffer.
+// Returns a DataPtr with device mps.  The DataPtr owns a reference to `buffer`.
+// The DataPtr's address is DataPointer(buffer), and its context is the Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);
 
 // Returns a DataPtr with device CPU.  The DataPtr owns a reference to `buffer`.
 // `address` is in the memory of `buffer`.
 c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address);
 
-// Passes the reference to a buffer from `data` to the caller, and returns the
-// buffer.  Returns nullptr if neither MakeDataPtr() nor MakeHostDataPtr() made
-// `data`.
+// Takes from `data` the reference to a buffer, which the caller then owns, and
+// returns the buffer.  Returns nullptr if neither MakeDataPtr() nor
+// MakeHostDataPtr() made `data`.
 Buffer *TakeBuffer(c10::DataPtr *data);
 
 // Returns the buffer of a storage on mps; nullptr for an empty storage.  Ends

@@ -318,8 +318,8 @@ C10_REGISTER_GUARD_IMPL(MPS, Guard)
 // Autograd refuses a process that has both CUDA and mps.  A torch that is built
 // for CUDA reports CUDA even without a GPU.  So the emulator turns CUDA off.
 // By now torch has made a CUDA hooks object, which has no members, and keeps
-// the object.  The code replaces the object's table of virtual functions by the
-// base class's table, which a torch without CUDA uses.
+// the object.  The code below replaces the object's table of virtual functions
+// with the table of the base class, which a torch without CUDA uses.
 const bool without_cuda = [] {
   static const auto *base = new at::CUDAHooksInterface;
   auto &hooks =

@@ -8,9 +8,9 @@
 
 namespace mps_emulator {
 
-// Runs `op` with the CPU's kernel on the device copies of its arguments, which
-// are at the end of `stack`.  The results replace the arguments.  Arguments of
-// the dtype `to_widen` are converted to a wider dtype for the call
+// Runs the CPU's kernel of `op` on the device copies of the arguments.  The
+// arguments are at the end of `stack`, where the results replace them.
+// Arguments of the dtype `to_widen` are converted to a wider dtype for the call
 // (widening.h).
 void RunOnHost(const c10::OperatorHandle &op, torch::jit::Stack *stack,
                std::optional<c10::ScalarType> to_widen = std::nullopt);

@@ -67,8 +67,8 @@ size_t SpannedBytes(const at::Tensor &tensor) {
   return static_cast<size_t>(last + 1) * tensor.itemsize();
 }
 
-// Returns the total size, in bytes, of the elements of `tensor`.  Elements that
-// a stride of 0 repeats count once.
+// Returns the total size, in bytes, of the elements of `tensor`.  An element
+// that a stride of 0 repeats is counted once.
 size_t OwnBytes(const at::Tensor &tensor) {
   size_t ans = tensor.itemsize();
   for (int64_t i = 0; i < tensor.dim(); ++i)

@@ -1,5 +1,5 @@
-// CPU tensors that share the device copies of mps tensors, so that the CPU's
-// operators can compute with them.
+// CPU tensors that share the device copies of mps tensors.  The CPU's operators
+// compute with these CPU tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@ namespace mps_emulator {
 // Throws torch's own TypeError for float64 and complex128, which mps lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// Returns the range of bytes of the storage from the tensor's first element to
-// its last.
+// Returns which bytes of the storage the tensor's elements span, from the first
+// element to the last.
 ByteRange BytesOf(const at::Tensor &tensor);
 
 // The aliases of one operator's tensors, inside an OperatorScope.  An alias is

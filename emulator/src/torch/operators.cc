@@ -74,7 +74,8 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                       c10::dtype_or_default(dtype));
 }
 
-// An allocator without memory, for a tensor of zeros that stores no elements.
+// An allocator that allocates no memory, for a tensor of zeros that stores no
+// elements.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t) override {

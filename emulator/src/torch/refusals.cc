@@ -143,7 +143,7 @@ void CheckNormal(const Call &call) {
 
 using Check = void (*)(const Call &);
 
-// {name of an operator, for all its overloads: check}
+// Maps the name of an operator to a check, which applies to all overloads.
 const std::unordered_map<std::string_view, Check> &Checks() {
   static const auto *checks = new std::unordered_map<std::string_view, Check>{
       {"aten::_adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},
