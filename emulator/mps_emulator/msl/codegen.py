@@ -9,7 +9,7 @@ import json
 
 
 def declarations(kernels):
-    """Returns declarations of all thunks at program scope.
+    """Returns the declarations, at program scope, of all thunks.
 
     The declarations must be before the program, because some thunks are defined inside of the
     program's namespaces.

@@ -33,7 +33,7 @@ class Driver:
     """
 
     def __init__(self):
-        self._modules = {}  # {(ptx, threads): module}, for the arguments of load()
+        self._modules = {}  # {(ptx, threads): the module that load(ptx, threads) returned}
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:

@@ -95,7 +95,7 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
 
 
 def _write_inputs(recording, folder, largest):
-    """Writes a recording's manifest and contents without results and without large inputs."""
+    """Writes a recording's manifest and contents, but leaves out results and large inputs."""
     manifest = json.loads((recording.folder / "manifest.json").read_text())
     kept, end = [], 0
     for command in manifest["commands"]:

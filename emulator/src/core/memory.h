@@ -6,8 +6,8 @@
 //   is the value of torch's storage().data() and of the id<MTLBuffer>.  If the
 //   host reads or writes memory at the handle, the access faults at once
 //   (core/host_fault.cc).  With MPS_EMULATOR_POINTERS=addresses,
-//   storage().data() is [buffer contents] instead.  In a later release of torch,
-//   storage().data() may also be [buffer contents] on a Mac.
+//   storage().data() is [buffer contents] instead.  In a later release of
+//   torch, storage().data() may be [buffer contents] on a Mac too.
 // - Block: the memory of a buffer.  A freed block goes at once to the next
 //   allocation of its size class on the same stream, even while commands that
 //   use the block wait to run.  Such a command belongs to the block's former

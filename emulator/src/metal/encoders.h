@@ -35,7 +35,7 @@ struct EncoderState {
     static std::atomic<uint64_t> last{0};
     return ++last;
   }();
-  // The encoders that fences order before this encoder.
+  // The encoders that precede this encoder because of fences.
   std::set<uint64_t> after;
 
   void Encode(Command command) {

@@ -75,7 +75,8 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   [self waitFor:value];
   std::lock_guard<std::mutex> lock([self state]->mutex);
   // The first signal of this value, or of a greater value, ends the wait.  So
-  // the wait orders only the commands that ran before that signal.
+  // the queue's later commands are ordered only after the commands that ran
+  // before that signal.
   for (const auto &[signaled, ended_by_then] : [self state]->signals) {
     if (signaled < value) continue;
     queue->used().OrderAfter(ended_by_then);

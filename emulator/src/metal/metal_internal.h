@@ -27,7 +27,7 @@ IMP LookUpBufferMethod(id receiver, SEL selector);
 // than the object.
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
 
-// Returns the emulator's command buffer of a Metal object.
+// Returns the CommandBuffer that `object` represents.
 const std::shared_ptr<CommandBuffer> &CommandBufferOf(
     id<MTLCommandBuffer> object);
 

@@ -1,5 +1,5 @@
-// Operators that a Mac's device implements differently from the CPU, or for
-// other arguments than the CPU.
+// Operators whose mps implementation on a Mac computes something else than the
+// CPU's implementation, or accepts other arguments.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -159,16 +159,16 @@ void RunConvolutionBackward(const c10::OperatorHandle &, Stack *stack) {
 
 // ---- operators that the CPU lacks, or has in another form
 
-// As torch does on a Mac, copies to the CPU and back.  Autograd follows the
-// copies.
+// As torch does on a Mac, copies the matrix to the CPU and the results back.
+// Autograd follows the copies.
 std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
     const Tensor &self, bool full_matrices, optional<std::string_view> driver) {
   auto [u, s, vh] = at::linalg_svd(self.cpu(), full_matrices, driver);
   return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
 }
 
-// torch calls this function if an image and its weights are on different
-// devices.
+// torch calls this function if the image and the weights of a convolution are
+// on different devices.
 Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
                   const optional<Tensor> &, SymIntArrayRef, SymIntArrayRef) {
   TORCH_CHECK(self.device() == weight.device(),

@@ -1,5 +1,6 @@
-// A Mac's mps kernel can have dtypes that the CPU's kernel lacks.  For such a
-// dtype, the CPU's kernel runs on copies of the tensors in a wider dtype.
+// An operator's mps kernel on a Mac can support dtypes that the CPU's kernel
+// lacks.  For such a dtype, the emulator runs the CPU's kernel on copies of the
+// tensors in a wider dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -85,7 +85,7 @@ class Functions:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
     def check_calls(self):
-        """Refuses recursion, and sets Function.suspends of all callers of suspending functions."""
+        """Refuses recursion, and sets `suspends` for each caller of a suspending function."""
         state = {}
 
         def visit(function):
@@ -136,6 +136,6 @@ def definition_of(cursor):
 
 
 def _is_implicit(cursor):
-    """Whether clang generated a member function.  Such a function has the place of its class."""
+    """Whether clang generated a member function.  Such a function has its class's location."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset

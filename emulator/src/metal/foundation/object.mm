@@ -142,7 +142,7 @@ GETTER(Class, class, object_getClass(self))
 
 @end
 
-// clang calls these two functions for @autoreleasepool.
+// The code that clang makes for @autoreleasepool calls these two functions.
 extern "C" __attribute__((visibility("default"))) void *
 objc_autoreleasePoolPush() {
   return [[NSAutoreleasePool alloc] init];
