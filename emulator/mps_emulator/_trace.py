@@ -14,7 +14,7 @@ class Signpost:
     """One signpost that the program emitted.
 
     Attributes:
-      kind: "begin" or "end", for the begin or the end of an interval.
+      kind: "begin" if the signpost begins an interval, "end" if it ends an interval.
       subsystem, category: the arguments of os_log_create() for the log handle.
       name: the signpost's name, a string literal in the program.
       message: the formatted text.  "<private>" stands for each string argument that
@@ -82,10 +82,10 @@ class Trace:
     dispatches: list[Dispatch] = dataclasses.field(default_factory=list)
 
     def intervals(self) -> list[Interval]:
-        """Returns the intervals, sorted by their begin.
+        """Returns the intervals, sorted by the times at which they begin.
 
         Raises:
-          ValueError: an interval has no end, an end has no begin, or an interval
+          ValueError: an interval has no end, an end has no beginning, or an interval
             begins again before its end.
         """
         opened = {}

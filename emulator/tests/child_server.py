@@ -1,6 +1,6 @@
 """Forks a child for each line of stdin, and prints the child's status.
 
-A line has the path of the child's program, changes of its environment, and the paths of the
+A line has the path of the child's program, changes to the child's environment, and the paths of the
 files for its stdout and stderr.  The fixture in_child of conftest.py writes these lines.
 """
 

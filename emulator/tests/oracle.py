@@ -14,8 +14,9 @@ runs with each dtype, forward and backward:
 `oracle.toml` lists the cases that differ, with their reasons.  The command fails if an unlisted
 case differs, or if a listed case does not differ.
 
-The CPU's kernels compute the results of both devices.  So equal results show that the
-emulated device, its copies and its views are correct.  They do not show what a GPU computes.
+The CPU's kernels compute the results on the emulated device and on the CPU.  So equal results show
+that the emulated device, its copies and its views are correct.  They do not show what a GPU
+computes.
 """
 
 import argparse
@@ -51,7 +52,7 @@ DTYPES = {
     name: getattr(torch, name)
     for name in "bool uint8 int8 int16 int32 int64 half bfloat16 float cfloat".split()
 }
-# DTYPES and NAMES lack float64, because no operator on mps has float64.
+# DTYPES and NAMES lack float64, because no operator on mps supports float64.
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 # {dtype: wider dtype}.  If the CPU's kernel of an operator lacks a dtype, the CPU computes the

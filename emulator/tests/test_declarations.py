@@ -195,7 +195,7 @@ def pyobjc_enums(text):
 
 
 def check_encodings(headers, expected):
-    """Asserts that the methods of `headers` have the types that pyobjc has.
+    """Asserts that the methods of `headers` have the types that pyobjc's metadata gives.
 
     expected: what pyobjc_methods() returns.
     Returns the number of methods for which pyobjc has an entry.

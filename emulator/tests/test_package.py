@@ -92,7 +92,7 @@ def test_build_refuses_macos(tmp_path):
 
 
 def test_a_program_may_end_right_after_a_backward(run_python, in_threads):
-    """At the end of the program, autograd's thread may still hold objects of the backward."""
+    """At the end of the program, autograd's thread may still hold objects of the backward pass."""
 
     def run():
         done = run_python(

@@ -299,7 +299,7 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
     recording = player.Recording(folder)
     first, second = recording.commands
     assert [name for name in ("before", "after") if name in first] == ["before"]
-    # The folder lacks the 20,000 bytes of each buffer, and changes() returns random floats.
+    # The folder lacks the 20,000 bytes of each buffer, so changes() returns random floats instead.
     assert len(recording.contents) == 0
     for _, _, content in recording.changes(first, "before"):
         floats = content.view(np.float32)

@@ -200,7 +200,7 @@ def test_a_function_of_torchs_kernels():
 
 
 def test_errors_that_kernels_report():
-    """torch raises the message that a kernel writes to torch's error buffer."""
+    """torch raises an error with the message that a kernel writes to torch's error buffer."""
     library = torch.mps.compile_shader(
         "#include <c10/metal/error.h>\n"
         "kernel void run(device int *x, device c10::metal::ErrorMessages *e,"

@@ -27,7 +27,7 @@ _VOCABULARY = (
 
 
 def in_metal_words(message):
-    """Replaces the names that clang uses in a message by the names of MSL."""
+    """Replaces the names that clang uses in a message with the names of MSL."""
     for pattern, replacement in _VOCABULARY:
         message = pattern.sub(replacement, message)
     return message
@@ -88,7 +88,7 @@ class SourceMap:
         return lines[location.line - 1]
 
     def locate(self, index, at_end=False):
-        """Returns the Location of the begin of token `index`, or of its end if `at_end` is True."""
+        """Returns the Location where token `index` begins, or where it ends if `at_end` is True."""
         token = self._tokens[index]
         if token.kind == "directive":
             return Location(token.file, token.line, 1)
@@ -125,8 +125,8 @@ class RewrittenMap:
     The text is a sequence of pieces: tokens, and the white space before a token.
 
     offsets: where each piece begins, in ascending order.
-    origins: for each piece (number of its token, whether the piece is the white
-             space before this token).
+    origins: for each piece the pair (number of its token, whether the piece is the white space
+             before this token).
     """
 
     def __init__(self, offsets, origins):
@@ -134,7 +134,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """Returns the map of the same text with a prefix of `by` bytes."""
+        """Returns the map of the same text after `by` bytes have been put before the text."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 

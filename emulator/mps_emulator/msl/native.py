@@ -64,7 +64,7 @@ class Library:
 
         buffers: contiguous NumPy arrays, a list in the order of the buffer indices
             0, 1, ..., or {buffer index: array}.  The kernel writes into the arrays.
-        grid, threadgroup: sizes in threads: a number, or a tuple of one to three.
+        grid, threadgroup: sizes in threads: a number, or a tuple of one to three numbers.
         threadgroup_bytes: {i: size of [[threadgroup(i)]] in bytes}.
         Raises Fatal if the dispatch breaks a rule of Metal.
         """

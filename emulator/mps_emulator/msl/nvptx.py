@@ -1,7 +1,7 @@
 """Writes the code that makes a program's kernels usable on NVIDIA GPUs.
 
 Each kernel gets an entry, a function that CUDA's driver can launch.  C++ for OpenCL cannot express
-the shared memory of NVIDIA GPUs or a limit of the size of a threadgroup, so finish() adds both to
+the shared memory of NVIDIA GPUs or a limit on the size of a threadgroup, so finish() adds both to
 LLVM's intermediate representation.
 """
 
@@ -78,8 +78,8 @@ def description(kernel):
 def entry(number, kernel):
     """Returns the definition of a kernel's entry, as one line of C++.
 
-    The entry's parameters are the ones of arguments(), and then three 32-bit numbers:
-    the size of the grid in threads.
+    The entry's parameters are those that arguments() lists, followed by three 32-bit numbers: the
+    size of the grid in threads.
     """
     signature = [
         f"ulong a{index}"
@@ -112,7 +112,7 @@ def declarations(kernels):
 
 
 def finish(ir, kernels):
-    """Puts threadgroup variables into shared memory, and adds the limits of threadgroup sizes.
+    """Puts threadgroup variables into shared memory, and adds the limits on threadgroup sizes.
 
     ir: LLVM's intermediate representation of the program, as clang writes it without
         any optimization.

@@ -228,9 +228,9 @@ class Program:
         return {place for place in places if text.is_conditional(place)}
 
     def _with_entries(self, text, kernels, entry):
-        """Returns (rewritten text, entries to put after the text).
+        """Returns (rewritten text with some entries, the other entries, to put after the text).
 
-        The rewritten text contains the entries of explicit instantiations of kernel templates.
+        The entries in the text are those of explicit instantiations of kernel templates.
 
         entry: a function that takes the number of a kernel and the Kernel, and returns the
             text of the kernel's entry.

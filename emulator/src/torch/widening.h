@@ -28,7 +28,7 @@ class Widening {
  public:
   explicit Widening(c10::ScalarType narrow);
 
-  // Replaces each CPU tensor of the narrow dtype in the arguments by a wider
+  // Replaces each CPU tensor of the narrow dtype in the arguments with a wider
   // copy.
   void WidenArguments(const c10::FunctionSchema &schema,
                       torch::jit::Stack *stack);

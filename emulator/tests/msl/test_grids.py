@@ -53,7 +53,7 @@ SHAPES = [
     ((33, 1, 2), (16, 2, 2)),
 ]
 
-# {name: (type of the parameters, first statement of the kernel)}.  Metal allows two types.  If the
+# {name: (type of the parameters, first statement of the kernel)}.  Metal allows both types.  If the
 # kernel has a barrier, the executor runs the threads on fibers instead of in a loop.
 BODIES = {
     "loop": ("uint", ""),

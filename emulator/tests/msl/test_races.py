@@ -291,7 +291,7 @@ def test_an_access_to_a_threads_own_memory_is_not_taken_for_one_to_a_near_buffer
     a = np.zeros(32, np.uint64)
     library.run("k", [a, uint(1)], 16, 16)
     assert a[16:].tolist() == [i + 5 for i in range(16)]
-    # The memory 2,000 bytes above the thread's variables is still in the stack, but not in use.
+    # The address is 2,000 bytes above the thread's variables: still in the stack, but not in use.
     memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
     b = np.frombuffer(memory, np.uint32)
     library.run("k", [a, b], 16, 16)

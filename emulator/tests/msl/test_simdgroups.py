@@ -16,7 +16,7 @@ SIZES = [32, 96, 69, 1, 6]
 
 
 def values_of(dtype, count):
-    """Returns small random values whose sums and products do not depend on their order."""
+    """Returns small random values.  Their order does not change their sums and products."""
     rng = np.random.default_rng(0)
     if np.dtype(dtype).kind == "f":
         return rng.choice([0.5, 1, 2, -1, 1], count).astype(dtype)

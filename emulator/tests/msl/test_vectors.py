@@ -111,7 +111,7 @@ VALUES = {
     },
     "boolean vectors": {
         # In pick(), m is 1 1 0 1 and n is 1 0 1 0.  (m && n) ^ 0101 is 1 1 0 1.  The assignments
-        # o.x = o.y and o[2] = m.x make o 1 1 1 1.
+        # o.x = o.y and o[2] = m.x change o to 1 1 1 1.
         "pick(x, float4(2, 3, 3, 5)).x": 1111,
         "pick(x, float4(2, 3, 3, 5)).y": 101,
         "pick(x, float4(2, 3, 3, 5)).z": 110,

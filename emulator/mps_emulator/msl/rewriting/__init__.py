@@ -5,14 +5,15 @@ clang's line numbers are the line numbers of the program.  The steps:
 
 ``words``                  refuses words of C++ that MSL lacks, and renames words that are
                            reserved in C++ for OpenCL;
-``attributes``             replaces attributes in [[ ]] by annotations, which appear in clang's AST;
+``attributes``             replaces attributes in [[ ]] with annotations, which appear in
+                           clang's AST;
 ``instantiations``         adds assertions that name the instances of kernel templates in
                            clang's AST;
 ``methods``                gives each member function the keyword for the address space
                            of its object, `thread` by default;
-``threadgroup_variables``  replaces threadgroup variables by references to memory that
-                           the executor allocates;
-``vectors``                replaces constructors and conversions by calls of functions
+``threadgroup_variables``  replaces threadgroup variables with references to memory
+                           that the executor allocates;
+``vectors``                replaces constructors and conversions with calls of functions
                            in include/implementation/prelude.h.
 """
 

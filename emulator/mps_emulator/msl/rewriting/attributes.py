@@ -1,4 +1,4 @@
-"""Replaces attributes in [[ ]] by annotations, because clang's AST has only annotations."""
+"""Replaces attributes in [[ ]] with annotations, because clang's AST has only annotations."""
 
 from . import names
 from .edits import Step
@@ -114,7 +114,7 @@ class Attributes(Step):
     def _body_after(self, index):
         """Returns the token { of a function's body, or None for a declaration.
 
-        index: a token between the begin of the function and its body.
+        index: a token of the function before its body.
         """
         s = self._structure
         for position in s.forwards(index, len(self._tokens)):

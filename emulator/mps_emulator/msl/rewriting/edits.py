@@ -77,7 +77,7 @@ class Edits:
             nonlocal length
             if text:
                 offsets.append(length)
-                # The begin of white space is also the end of the token before it.
+                # White space begins where the token before it ends.
                 origins.append((origin, is_space and origin > 0))
                 pieces.append(text)
                 # libclang's offsets count bytes, not characters.

@@ -1,4 +1,4 @@
-"""Replaces threadgroup variables by references to memory that the executor allocates."""
+"""Replaces threadgroup variables with references to memory that the executor allocates."""
 
 from . import names
 from .edits import Step

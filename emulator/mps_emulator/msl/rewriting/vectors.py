@@ -1,4 +1,4 @@
-"""Replaces constructors and conversions of vectors by calls of functions."""
+"""Replaces constructors and conversions of vectors with calls of functions."""
 
 from . import names
 from .edits import Step

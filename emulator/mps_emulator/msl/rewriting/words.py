@@ -153,7 +153,7 @@ class Words(Step):
             self._edits.replace(index, text[:-1] + "h")
 
     def _rewrite_vector_template(self, index):
-        """Replaces vec<bool, N> by a class, because clang has no vectors of booleans."""
+        """Replaces vec<bool, N> with a class, because clang has no vectors of booleans."""
         s = self._structure
         begin = index
         if s.text(index - 1) == "::" and s.text(index - 2) == "metal":

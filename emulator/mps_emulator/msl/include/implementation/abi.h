@@ -88,8 +88,8 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
 // A call like simd_broadcast() requires that all threads of a SIMD group name
-// the same lane.  If the threads name different lanes, kernel code calls
-// inactive_lane() with this number as `lane`.
+// the same lane.  If the threads name different lanes, kernel code passes
+// kMpsEmulatorMslLanesDiffer to inactive_lane() as `lane`.
 enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };
 
 // At `site`, the calling thread reads the value of a lane that is inactive or

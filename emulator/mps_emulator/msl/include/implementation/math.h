@@ -5,8 +5,8 @@
 
 namespace metal {
 
-// MSL_VECTORS defines a function for vectors of type T from the function for T.
-// The new function works component by component.
+// MSL_VECTORS uses a function for scalars of type T to define the function for
+// vectors of T.  The new function works component by component.
 #define MSL_VECTOR_1(T, N, name)                   \
   MSL_INLINE T##N name(T##N a) {                   \
     for (int i = 0; i < N; ++i) a[i] = name(a[i]); \

@@ -136,9 +136,10 @@ constexpr int width() {
   return components<A>::count == 0 ? 1 : (int)components<A>::count;
 }
 
-// V(a), V(a, b), ...  The arguments of a vector's constructor are a scalar for
-// all components, or scalars and vectors that together have as many components
-// as V.  For a type that is not a vector, make() calls the type's constructor.
+// Returns V(a), V(a, b), and so on.  The arguments of a vector's constructor
+// are a scalar for all components, or scalars and vectors that together have as
+// many components as V.  For a type that is not a vector, make() calls the
+// type's constructor.
 template <class V, class... A>
 constexpr V make(A... a) {
   constexpr int count = components<V>::count;
@@ -187,8 +188,8 @@ constexpr V make_from_condition(A a) {
     return make<V>(a);
 }
 
-// static_cast<To>(from) and (To)from.  In Metal both casts convert a vector
-// component by component.
+// Implements static_cast<To>(from) and (To)from.  In Metal both casts convert a
+// vector component by component.
 template <class To, class From>
 constexpr To convert(From from) {
   if constexpr (components<To>::count != 0 || components<From>::count != 0)
