@@ -20,7 +20,10 @@ _BY_HAND = {"embedding_renorm_", "linalg_svd", "linalg_svd.U"}
 
 
 def read(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """Returns the names of the operators with mps kernels: for dense and for sparse tensors.
+    """Returns two sets of names of operators.
+
+    The first set has the operators with mps kernels for dense tensors.  The second set has the
+    operators with mps kernels for sparse tensors.
 
     The first set leaves out the operators that the CPU computes by calling other operators.
     Autograd differentiates these calls, because the CPU has no backward pass for such an operator

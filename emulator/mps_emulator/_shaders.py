@@ -80,7 +80,7 @@ def _install_streams(torch, base) -> None:
 
 
 def take_text(pointer):
-    """Returns the text at a pointer from a function of the library, and frees the text's memory.
+    """Returns the text that a function of the library returned, and frees the text's memory.
 
     Returns None for a null pointer.
     """

@@ -351,7 +351,7 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
 @pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("elements, threads", [(64, 65), (16, 64), (64, 256)])
 def test_an_increment_past_the_end_is_reported(elements, threads, in_child):
-    """The emulator notices small changes of guard bytes, near the end and far past the end."""
+    """The emulator notices small changes of guard bytes, near the buffer's end and far past it."""
     child = in_child(
         "library = torch.mps.compile_shader('kernel void increment(device float *x, '\n"
         "    'uint i [[thread_position_in_grid]]) { x[i] += 1; }')\n"

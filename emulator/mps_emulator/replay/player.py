@@ -385,7 +385,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     Returns:
       The number of wrong results.
     Raises:
-      ValueError: the recording was made with --times-only, and `measure` is None.
+      ValueError: the recording's folder was made with --times-only, and `measure` is None.
     """
     if recording.times_only:
         _say_times(recording, machine, say, measure)

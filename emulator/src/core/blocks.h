@@ -22,8 +22,8 @@
 namespace mps_emulator {
 
 // Installs a handler of SIGSEGV, which prints the buffer to which the faulting
-// address belongs.  The previous action for SIGSEGV follows: the process dies,
-// after Python's faulthandler, if it is enabled, has printed a traceback.
+// address belongs.  Then the previous action for SIGSEGV runs, which ends the
+// process.  Python's faulthandler, if it is enabled, prints a traceback first.
 void InstallHostFaultHandler();
 
 // The memory of a buffer.  memory.h describes the memory model.
@@ -66,7 +66,7 @@ struct Block {
 
   uint32_t listings = 0;            // how many UsedBlocks list this block
   UsedBlocks *listed_in = nullptr;  // the UsedBlocks that last listed the block
-  uint64_t last_use_id = 0;         // the id of the buffer of the last use
+  uint64_t last_use_id = 0;         // the id of the buffer that was last used
 
   // What earlier commands did with the block, the latest command last.  The
   // list is empty unless the order of commands is checked.  An element is

@@ -10,7 +10,7 @@ namespace mps_emulator {
 
 namespace {
 
-// Ends the uses of a command after the command's run, even if a handler of
+// Ends the uses of a command after the command has run, even if a handler of
 // Fatal() throws an exception.
 class EndUsesLater {
  public:

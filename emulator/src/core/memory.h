@@ -162,9 +162,9 @@ void CheckRedzone(const BufferUse &use, const char *what);
 // Returns whether the buffer of `use` is still live.
 bool IsAlive(const BufferUse &use);
 
-// Returns whether the order of commands is checked.  The environment variable
-// MPS_EMULATOR_CHECK_RACES decides, with its value at the last
-// UsedBlocks::BeginBatch().
+// Returns whether the order of commands is checked.  The value that the
+// environment variable MPS_EMULATOR_CHECK_RACES had at the last
+// UsedBlocks::BeginBatch() decides.
 bool ChecksCommands();
 
 // Keeps the contents that the host copies of buffers had when Take() was

@@ -295,8 +295,8 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
     }
     // `other` can be forgotten if every access that races with `other` also
     // races with the present access.  This is so if the present access is
-    // ordered after `other`, has all bytes of `other`, is a write if `other` is
-    // a write, and is atomic exactly if `other` is atomic.
+    // ordered after `other`, includes all bytes of `other`, is a write if
+    // `other` is a write, and is atomic exactly if `other` is atomic.
     const bool is_covered = ordered && (other->bytes & ~record.bytes) == 0 &&
                             (record.Writes() || !other->Writes()) &&
                             other->IsAtomic() == record.IsAtomic();

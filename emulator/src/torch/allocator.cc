@@ -119,8 +119,9 @@ class Allocator final : public at::mps::IMPSAllocator {
     return FindTorchBuffer(handle) != nullptr;
   }
 
-  // Allocates new memory.  On a Mac, torch's pool of scalars reuses a buffer
-  // only after the command buffer that used it has ended.
+  // Allocates the buffer with Origin::kDevice, so that its memory is not reused
+  // while a command uses it.  On a Mac, too, torch's pool of scalars reuses a
+  // buffer only after the command buffer that used the buffer has ended.
   c10::DataPtr allocScalarBufferWithValue(void *value,
                                           size_t size) const override {
     Buffer *buffer = AllocateBuffer(size, Origin::kDevice);

@@ -23,11 +23,11 @@ ByteRange BytesOf(const at::Tensor &tensor);
 // the scope.
 //
 // Create the object before the scope.  Pass the operator's tensors to the
-// constructor, or hold the tensors elsewhere until after the scope.  The first
-// C++ reference to a Python tensor takes the GIL, and the release of the last
-// reference takes the GIL too.  Inside the scope, a thread that takes the GIL
-// could wait for ever: the thread that holds the GIL may be waiting for the
-// scope's queue.
+// constructor, or hold the tensors elsewhere until after the scope.  The
+// creation of the first C++ reference to a Python tensor takes the GIL, and the
+// release of the last reference takes the GIL too.  Inside the scope, a thread
+// that takes the GIL could wait for ever: the thread that holds the GIL may be
+// waiting for the scope's queue.
 class HostAliases {
  public:
   explicit HostAliases(std::initializer_list<at::Tensor> operands = {})

@@ -122,9 +122,9 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
   };
   // The command holds shallow copies of both tensors.  The shallow copies keep
   // the present sizes, and keep the memory alive.  As with torch on a Mac,
-  // another thread frees the shallow copies.  The release of a storage that
-  // Python owns takes the GIL, and the thread that holds the GIL may be waiting
-  // for the stream.
+  // another thread frees the shallow copies, to avoid a deadlock: the release
+  // of a storage that Python owns takes the GIL, and the thread that holds the
+  // GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         std::thread([tensors] { delete tensors; }).detach();

@@ -159,7 +159,7 @@ class Analysis:
 
 
 def _is_operator_of_class(call):
-    """Whether the cursor is an expression like a + b that calls a member function of a."""
+    """Whether the cursor is an expression like `a + b` that calls a member function of `a`."""
     referenced = call.referenced
     return (
         referenced is not None

@@ -108,9 +108,10 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The expression casts to a pointer to a function with the instantiation's parameters, so
-        # that clang chooses an overload and deduces template arguments.  The type of this pointer
-        # is a typedef, because outside of typedefs clang gives the pointer an address space.
+        # The expression casts the template's address to the type of a pointer to a function with
+        # the instantiation's parameters, so that clang chooses an overload and deduces template
+        # arguments.  This type is a typedef, because outside of typedefs clang gives the pointer an
+        # address space.
         declaration = (
             f" typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])});"

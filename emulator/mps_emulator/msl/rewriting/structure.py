@@ -64,7 +64,7 @@ class Structure:
         """Yields the indices from `index` down to 0, but jumps from each closing bracket to the
         index before its opening bracket.
 
-        So the opening brackets around token `index` are yielded.
+        So the indices include the opening brackets around token `index`.
         """
         while index >= 0:
             yield index
@@ -125,7 +125,7 @@ class Structure:
     # ---- Expressions
 
     def end_of_operand(self, index):
-        """The index after the call's argument, or the operand of ?:, that begins at `index`."""
+        """The index after the argument of a call, or the operand of ?:, that begins at `index`."""
         nested = 0
         while index < len(self.tokens):
             text = self.text(index)
