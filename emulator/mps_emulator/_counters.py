@@ -25,9 +25,9 @@ class Counters:
     operators: int = 0
     # Calls of dispatch_sync by a thread that held Python's GIL.
     syncs_with_gil: int = 0
-    # The sizes in bytes of the mps tensors that aten operators read and wrote.  An operator counts
-    # each of its tensors once: a copy of n bytes on the device counts 2 * n, and x.add_(1) counts
-    # the size of x.
+    # The sizes in bytes of the mps tensors that aten operators read and wrote.  For each operator,
+    # each tensor is counted once: a copy of n bytes on the device counts 2 * n, and x.add_(1)
+    # counts the size of x.
     operator_bytes: int = 0
     # The emulator keeps two copies of each buffer, and a Mac keeps only one.  `upkeep` is the time
     # in nanoseconds that the emulator needed to make and compare the two copies.  The time of

@@ -5,7 +5,7 @@
 
 The file is test/test_mps.py of PyTorch's sources.  Each test runs in a separate process, so that
 a crash or a hang ends only this test.  The command leaves out the class TestConsistency, because
-`oracle.py` runs the same samples.
+`oracle.py` runs the samples of this class.
 
 `pytorch_suite.toml` lists the tests that do not pass, and the reasons.  It also has the number of
 tests that skip.  The command fails in these cases:

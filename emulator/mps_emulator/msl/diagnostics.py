@@ -134,7 +134,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """Returns the map of the same text after `by` bytes have been put before the text."""
+        """Returns the map of the text after `by` bytes have been put before the text."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 

@@ -154,7 +154,7 @@ class Memory {
   // Returns the block's device copy.  From now on the copy has its own pages,
   // and the copy's address does not change.
   char *Address(Block *block);
-  // The live buffers by their data pointers, if PointersAreAddresses().
+  // Maps data pointers to live buffers.  Empty unless PointersAreAddresses().
   std::map<const void *, Buffer *> by_pointer;
   // The blocks for which Address() was called.
   std::vector<Block *> addressed;

@@ -53,7 +53,7 @@ struct Library {
 // Compiles `source`.  If Metal's compiler would refuse the source, returns
 // nullptr and sets `*diagnostics` to the compiler's text, with lines like
 // `program_source:LINE:COL: error:`.  Keeps the results, on disk and in the
-// process: the same source is compiled once.  Thread-safe.
+// process, so that each source is compiled only once.  Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
                                        bool fast_math,
                                        std::string *diagnostics);

@@ -62,7 +62,7 @@ class Rewriter:
         """Returns (the rewritten text, its diagnostics.RewrittenMap).
 
         after_instantiations: {number of an explicit instantiation: the text to put after it}.
-            If None, the assertions that name the instances are put there.
+            If None, the inserted texts are the assertions that name the instances.
         """
         after = {}
         for index, instantiation in self._instantiations.items():
