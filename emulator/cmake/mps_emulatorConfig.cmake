@@ -10,8 +10,8 @@
 # The target mps_emulator::metal replaces a Mac's `-framework Metal -framework
 # Foundation`.  The target has the headers, the options for Objective-C++
 # sources, and the libraries in the order that the emulator needs.  The
-# compilers of C++ and Objective-C++ must be clang.  The same sources compile on a
-# Mac.
+# compilers of C++ and Objective-C++ must be clang.  The same sources compile on
+# a Mac.
 
 if(TARGET mps_emulator::metal)
   return()
