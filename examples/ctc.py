@@ -1,7 +1,7 @@
 """Trains CTC on phones with k2.ctc_loss.
 
 The graph of a transcript is the composition of ctc_topo with a linear acceptor of its
-phones; k2.ctc_graph makes it in one step.  The program prints the phone error rate on
+phones; k2.ctc_graph makes this graph in one step.  The program prints the phone error rate on
 held-out speakers, before and after training.
 
     python examples/ctc.py build/ctc --device mps

@@ -5,8 +5,8 @@ The option --graph chooses one of two graphs:
     --graph hlg   H is ctc_topo, L the lexicon with a loop over words, G a small grammar
     --graph hl    H and L without a grammar: words in any order
 
-k2.intersect_dense_pruned makes a lattice of the graph's paths.  The program prints two
-results of the lattice: the best path, and the path with the best total score in an
+k2.intersect_dense_pruned makes a lattice of the graph's paths.  From the lattice, the
+program prints two results: the best path, and the path with the best total score in an
 n-best list.
 
     python examples/decode.py build/ctc --device mps --graph hlg
@@ -52,7 +52,7 @@ def lexicon() -> k2.Fsa:
 
 
 def decoding_graph(name: str) -> k2.Fsa:
-    """Returns HLG or HL, on the CPU, with phones of CTC as labels and words as aux_labels."""
+    """Returns HLG or HL, on the CPU.  The labels are phones or blank, the aux_labels words."""
     words = lexicon()
     if name == "hlg":
         words = k2.connect(k2.determinize(k2.connect(k2.compose(words, grammar()))))

@@ -43,7 +43,7 @@ class _Attention(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """A convolution over neighbouring frames.  It tells attention the order of the frames."""
+    """A convolution over neighbouring frames.  Attention alone ignores the order of the frames."""
 
     def __init__(self, dim: int, kernel: int = 7):
         super().__init__()

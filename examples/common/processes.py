@@ -58,7 +58,7 @@ def share(batch: Batch) -> tuple[Batch, float]:
 def parallel(model: nn.Module, loss_of: Callable) -> Callable:
     """Returns a function that calls `loss_of` for the model.
 
-    In the backward pass, the function averages the gradients over all processes.
+    The backward pass of the loss averages the gradients over all processes.
     """
     loss = _Loss(model, loss_of)
     return DistributedDataParallel(loss) if distributed.is_initialized() else loss

@@ -95,7 +95,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(device: torch.device) -> str:
-    """Returns the name of a device for results.  On systems other than macOS, mps is emulated."""
+    """Returns the name that results give to a device.  On systems other than macOS, mps is emulated."""
     if device.type == "mps" and sys.platform != "darwin":
         return "mps (emulated)"
     return device.type
@@ -142,7 +142,7 @@ def train(
             "", total=end, completed=len(losses), loss=losses[-1] if losses else float("nan")
         )
         for step in range(len(losses), end):
-            # Swoosh rounds its derivative to 8 bits with random numbers.
+            # Swoosh draws random numbers to round its derivative to 8 bits.
             torch.manual_seed(options.seed * 1_000_003 + step + 15_485_863 * processes.rank())
             batch = make_batch(options.seed * 1_000_003 + step, options.batch)
             batch, weight = processes.share(batch)
@@ -191,7 +191,7 @@ def _save(model, optimizer, schedule, losses, options) -> None:
 
 
 def _settings(options: argparse.Namespace) -> dict:
-    """Returns the options that must not change if a run is resumed."""
+    """Returns the options that a resumed run must not change."""
     names = ("seed", "steps", "batch", "learning_rate")
     return {name: getattr(options, name) for name in names}
 
