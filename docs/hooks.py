@@ -1,7 +1,7 @@
 """Hooks of mkdocs: they add READMEs as pages of the site, and a picture of emulated signposts.
 
-k2_mps_tests.timeline draws the picture for each build of the site.  If k2 is not built, or
-on a Mac, where the emulator does not run, the site has no picture.
+k2_mps_tests.timeline draws the picture for each build of the site.  The site has no picture
+if k2 is not built, or if the site is built on a Mac, where the emulator does not run.
 """
 
 import re

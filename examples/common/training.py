@@ -95,7 +95,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(device: torch.device) -> str:
-    """Returns the name that results give to a device.  On systems other than macOS, mps is emulated."""
+    """Returns the name of a device in results.  On systems other than macOS, mps is emulated."""
     if device.type == "mps" and sys.platform != "darwin":
         return "mps (emulated)"
     return device.type
