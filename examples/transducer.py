@@ -52,7 +52,10 @@ class Model(nn.Module):
 
 
 def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
-    """Returns the loss per phone: first mostly the simple loss, later mostly the pruned loss."""
+    """Returns the loss per phone, a weighted sum of the simple and the pruned loss.
+
+    Early in training, the simple loss has the larger weight; later, the pruned loss.
+    """
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
     device = encoded.device
     lengths = [len(phones) for phones in batch.phones]
