@@ -5,8 +5,8 @@ The program probes upstream's default branch, rebases the series onto the newest
 patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
 has the lines of a patch, the program drops the patch.  The program writes a text for an issue into
 build/follow.md.  The text names the dropped patches and, for each patch that does not apply, the
-commit that breaks the patch.  The text also has the end of the output of a failed step.  The
-rebased patches/ stay; `git stash -u -- patches upstream.toml` removes them.
+commit that breaks the patch.  If a step fails, the text also has the last lines of the step's
+output.  The program leaves patches/ rebased; `git stash -u -- patches upstream.toml` undoes this.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if a
 person has to do something that the text names; any other status if the probe failed.

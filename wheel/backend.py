@@ -26,7 +26,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         `-C torch=2.14.1` or `-C quick=`.
     """
     settings = dict(config_settings or {})
-    # With PYTHONPATH, pip hides the installed packages from a build.  -I ignores PYTHONPATH.
+    # pip sets PYTHONPATH so that a build does not see the installed packages.  With -I, Python
+    # ignores PYTHONPATH.
     if torch := _asked([sys.executable, "-I", "-c", _TORCH]):
         settings.setdefault("torch", torch)
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]

@@ -10,7 +10,7 @@ from k2mps.core import git
 
 from k2_mps_tests.tooling import support
 
-# The developer's variables, for tests that fetch from the real upstream.
+# The developer's environment variables, for tests that fetch from the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
 
 

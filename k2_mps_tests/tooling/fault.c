@@ -82,7 +82,7 @@ WRAP(int, ftruncate64, 0, (int f, off64_t n), (f, n))
 WRAP(ssize_t, pwrite64, 1, (int f, const void *b, size_t n, off64_t o), (f, b, n, o))
 
 ssize_t write(int file, const void *bytes, size_t length) {
-  // lseek() fails for a pipe or a terminal, so such a call is not counted.
+  // lseek() fails for a pipe or a terminal, so writes to these are not counted.
   if (file > 2 && lseek(file, 0, SEEK_CUR) >= 0 && count(1)) return -1;
   return NEXT(write)(file, bytes, length);
 }

@@ -1,8 +1,8 @@
 """Makes small git repositories, and runs the tool on them in other processes.
 
 `make_upstream` makes a repository that stands in for k2.  The repository has two commits, a
-script, a symbolic link, and files with CRLF line ends, without a final newline and with non-ASCII
-text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
+script, a symbolic link, a file with CRLF line ends, a file without a final newline, and a file
+with non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
 import json

@@ -80,13 +80,14 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
         ('git commit -q --amend -m "$(git log -1 --format=%B | sed "1s/.*/Other/")"', [C, A, P]),
         # A commit without trailers gets the name of the patch that has its subject.
         ("git commit -q --amend -m 'python: add only new files' -m Why.", [C, A, P]),
-        # A new commit with the subject of a later commit gets another name.
+        # If a new commit has the subject of a later commit, the new patch gets another name.
         (
             "last=$(git rev-parse HEAD); git reset -q --hard HEAD~1;"
             " commit 'python: add only new files' a; git cherry-pick $last",
             [C, A, f"{P}-2", P],
         ),
-        # If two commits have the same trailer Patch-Filename, the later one gets another name.
+        # If two commits have the same trailer Patch-Filename, the patch of the later commit gets
+        # another name.
         (
             'commit "$(git log -1 --format=%B | sed s/python/copied/)" a',
             [C, A, P, "copied-add-only-new-files"],

@@ -1,7 +1,7 @@
 """The headers that the series touches compile for an AMD GPU, as in upstream's build for HIP.
 
-The tests need upstream, clang 19 and an installed torch.  If one is missing, the reason of the
-skip names it.
+The tests need upstream, clang 19 and an installed torch.  If one of these is missing, the tests are
+skipped, with a reason that names what is missing.
 """
 
 import importlib.util

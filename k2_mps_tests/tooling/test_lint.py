@@ -142,7 +142,7 @@ def test_a_use_of_what_a_later_patch_brings_is_found(user, line, text, brings):
     ],
 )
 def test_a_use_of_what_a_later_patch_brings_is_found_in_a_hook(sound, path, old, new, brings):
-    """Lint also finds such a use in a line that a patch adds to a file of upstream."""
+    """Lint also finds the use if a patch adds it to one of upstream's files."""
     text = (sound.checkout / path).read_text()
     support.commit(sound.checkout, "a hook", {path: text.replace(old, new, 1)})
     support.commit(sound.checkout, "what it uses", brings)

@@ -58,7 +58,7 @@ CHANGES = {
 
 @pytest.fixture(params=CHANGES)
 def changed(request, sandbox, k2):
-    """Changes patches/ by hand, but not the files of the series; returns the name of the change."""
+    """Changes patches/ by hand, but not the resulting files of k2; returns the change's name."""
     CHANGES[request.param](sandbox)
     return request.param
 

@@ -186,7 +186,7 @@ def test_abort_deletes_no_work(sandbox, k2, script):
 
 
 def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
-    """The rebase was killed between writing the conflict into the files and recording it."""
+    """The test restores the state after a kill: the conflict is in the files, but not recorded."""
     conflict(sandbox)
     file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
     *known, _, _ = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""`k2mps recipes` rewrites the calls of CUDA in a checkout, and git can undo that."""
+"""`k2mps recipes` rewrites the calls of CUDA in a checkout, and git can undo the changes."""
 
 import ast
 import os
@@ -10,7 +10,7 @@ from k2mps.run import rewriting
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
-# Code of this project that calls the same functions as icefall.
+# This code was written for these tests.  It calls the same functions as icefall's code.
 UTILS = '''"""Helpers."""
 import warnings
 
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
 
 def changed(source: str, changes: dict[str, str]) -> str:
-    """Returns a text after replacements {old: new}; the text must have each `old` once."""
+    """Makes replacements {old: new} in a text, which must contain each `old` exactly once."""
     for old, new in changes.items():
         assert source.count(old) == 1, old
         source = source.replace(old, new)

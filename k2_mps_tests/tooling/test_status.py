@@ -59,7 +59,7 @@ def test_status_lists_the_users_commits(sandbox):
 
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
-    # The time of the file is no longer that of the index, so `git status` would update the index.
+    # The index records an older time for the file, so `git status` would update the index.
     (sandbox.checkout / "CMakeLists.txt").touch()
     git_dir = sandbox.checkout / ".git"
     before = snapshot(sandbox.checkout)

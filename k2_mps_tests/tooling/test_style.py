@@ -1,4 +1,4 @@
-"""Only findings of k2's style checkers in lines that a commit changes are reported."""
+"""The style check of a commit reports only findings in lines that the commit changes."""
 
 from k2mps.stack.checkout import Checkout
 

@@ -1,4 +1,4 @@
-"""A damaged or hostile wheel is one clear error, in bounded time and memory.
+"""A damaged or hostile wheel causes one clear error, in bounded time and memory.
 
 Each test damages a small wheel in one way.
 """
@@ -45,7 +45,7 @@ def verified(path: Path) -> list[str]:
 
 
 def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
-    """Reads a wheel, which must be refused; returns the cause in the error."""
+    """Reads a wheel, which must be refused; returns the cause that the error gives."""
     with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
         read(path)
     return failure.value.why

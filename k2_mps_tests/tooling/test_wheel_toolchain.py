@@ -1,4 +1,4 @@
-"""Tests parts of the toolchain for macOS alone, with small libraries instead of torch.
+"""Tests single parts of the toolchain for macOS, with small libraries instead of torch.
 
 ci/run makes a real wheel for macOS with the toolchain.
 """
@@ -205,7 +205,7 @@ def test_another_run_of_cmake_changes_no_command(tmp_path, version):
 
 
 def test_the_linker_strips_a_module(tmp_path):
-    """Because the linker strips, a build does not need LLVM's program strip."""
+    """The linker strips the module, so a build does not need LLVM's program `strip`."""
     code = "__attribute__((noinline)) static int local(int x) { return x * x; }\n"
     (tmp_path / "x.cc").write_text(code + "int shared(int x) { return local(x) + 1; }\n")
     configure(

@@ -124,7 +124,7 @@ def test_wheel_index_writes_mps_html(empty, tmp_path):
 
 
 def page_of_k2(folder: Path, *versions: str) -> Path:
-    """Writes wheels for every system, and a page of them like k2's cpu.html; returns its path."""
+    """Writes wheels for every system, and a page of links like k2's cpu.html; returns the page."""
     for version in versions:
         case(version=version).written(folder)
     links = [f'<a href="{quote(path.name)}">{path.name}</a><br/>\n' for path in folder.iterdir()]

@@ -50,10 +50,11 @@ def workflow(request) -> Path:
 @pytest.mark.parametrize(
     "linter",
     [
-        # zizmor checks the form of all keys, and security: a workflow names actions by commits.
+        # zizmor checks the form of all keys, and security: for example, a workflow must name the
+        # actions that it uses by their commits.
         ["zizmor", "--offline", "--no-progress", "--color=never"],
-        # actionlint checks expressions and their types, needs of jobs, runners and inputs.  It does
-        # not run shellcheck and pyflakes here.
+        # actionlint checks expressions and their types, the key `needs` of jobs, runners and
+        # inputs.  With these options, it runs neither shellcheck nor pyflakes.
         ["actionlint", "-no-color", "-oneline", "-shellcheck=", "-pyflakes="],
     ],
     ids=lambda linter: linter[0],

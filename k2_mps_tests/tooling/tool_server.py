@@ -20,10 +20,10 @@ from pathlib import Path
 
 import k2mps
 
-# Python reads these variables only when it starts.  If a test changes one of them, a fork would not
-# notice, and `run` starts a new Python instead.
+# Python reads these variables only when it starts.  A fork would not notice that a test has changed
+# one of them, so in this case `run` starts a new Python.
 _AT_START = ("LANG", "LC_ALL", "PYTHONIOENCODING")
-# A command that takes longer counts as hanging, and SIGALRM ends it.
+# If a command takes longer than this, it counts as hanging, and SIGALRM ends it.
 _SECONDS = 300
 
 _SERVER = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""Makes small wheels of other packages than k2."""
+"""Makes small wheels of packages other than k2."""
 
 import zipfile
 from collections.abc import Mapping

@@ -57,7 +57,8 @@ class Request:
     # find torch's libraries by a path relative to their own folder.
     for_wheel: bool = False
     crossed: bool = False  # whether this Linux machine builds for macOS
-    # Whether the build is only a check.  Such a build optimizes little and compiles files together.
+    # Whether the build is only a check.  Such a build optimizes little, and compiles several source
+    # files as one.
     quick: bool = False
     python: str | None = None  # the Python of a crossed build, by name or path; None for .venv
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
@@ -129,7 +130,8 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
     """Applies the series to the checkout, except if the checkout has edits or commits of the user.
 
     Returns:
-      The id of the checkout's tree after this; `_EDITED` if there are edits or commits of the user.
+      The id of the checkout's tree afterwards; or `_EDITED`, if the checkout has such edits or
+      commits.
     """
     project, upstream, reporter = environment.project, environment.upstream, environment.reporter
     now = status.of_checkout(project, upstream, checkout)
@@ -142,7 +144,8 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
             )
         return _EDITED
     if now.state is State.APPLIED and not now.patch_changes:
-        return now.head.tree  # If another build reads the checkout, `apply` would fail.
+        # `apply` is not called, because it would fail while another build reads the checkout.
+        return now.head.tree
     tip, written = apply.apply(project, checkout)
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
@@ -351,12 +354,12 @@ class _BuildTree:
     def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
-            # CMake imports torch only to find its folder, so torch need not load the emulator.
+            # CMake imports torch only to find torch's folder, so torch need not load the emulator.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
         # With these settings, ccache makes paths relative to the project's directory, so that build
-        # trees share object files.  Of the wheels, only quick ones use these settings: the others
-        # must be the same with and without ccache.
+        # trees share object files.  Of the builds for wheels, only quick ones use these settings:
+        # other wheels must have the same contents with and without ccache.
         if self._request.quick or not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -441,7 +444,7 @@ def _shared_objects(project: Project) -> dict[str, str]:
 
 
 def fitting_jobs() -> int:
-    """Returns how many compilers may run at once, by the number of processors and the memory."""
+    """Returns how many compilers may run at once, given the processors and the free memory."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     facts = Path("/proc/meminfo")
@@ -450,14 +453,17 @@ def fitting_jobs() -> int:
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
-    """Returns the first line that starts with `start`, and all later lines; empty if none does."""
+    """Returns the first line that starts with `start`, and all later lines.
+
+    If no line starts with `start`, the result is empty.
+    """
     return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
 
 
 def _first_failure(log: Path) -> str:
     """Returns the output of the first step that failed, from its first error on.
 
-    What the step printed before the error is left out, because this can be hundreds of warnings.
+    The step's output before this error is left out, because it can be hundreds of warnings.
     If no step has failed, the function returns the last lines of the log.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -113,7 +113,8 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
     k2 itself has the table of these faults.
 
     Args:
-      macos: the version of macOS, such as "14.5"; empty on other systems, as is the result.
+      macos: the version of macOS, such as "14.5"; empty on other systems.  If it is empty, the
+        result is empty.
     """
     table = project.root / "patches/files/k2/python/k2/mps/faults.py"
     if not macos or not table.is_file():
@@ -134,7 +135,7 @@ def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:
-    """Returns the failed checks whose requirements the build needs."""
+    """Returns the failed checks of things that the build needs."""
     return [check for check in checks if check.needed and not check.ok]
 
 

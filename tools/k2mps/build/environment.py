@@ -80,7 +80,7 @@ class Environment:
         return next((entry.version for entry in found), None)
 
     def requirements(self, *groups: str) -> list[Requirement]:
-        """Returns the requirements in these groups of pyproject.toml that apply to this Python."""
+        """Returns, from these groups of pyproject.toml, the requirements for this Python."""
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         facts = {"python_version": self.python_version}
@@ -143,8 +143,9 @@ class Environment:
         """Downloads a wheel without its dependencies; returns the wheel's path.
 
         Args:
-          wanted: the package; without a version, the newest is downloaded.
-          directory: the folder for the wheel, without other wheels; pip makes it if it is missing.
+          wanted: the package; if it names no version, pip downloads the newest.
+          directory: the folder for the wheel.  It must not contain other wheels.  If the folder is
+            missing, pip makes it.
           platform: the wheel's platform tag; empty for a wheel for this machine.
           python_version: the wheel's Python, such as "3.12"; used only with `platform`.
           more: further options of pip.
@@ -184,7 +185,7 @@ class Environment:
         return True
 
     def tree_key(self, source: Path) -> str:
-        """Returns the key of the source tree that `install_tree` last installed; "" if none was."""
+        """Returns the key with which `install_tree` last installed `source`; "" if it never did."""
         stamp = self._stamp(source)
         return stamp.read_text() if stamp.exists() else ""
 

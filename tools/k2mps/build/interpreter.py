@@ -58,7 +58,7 @@ class Interpreter:
             )
 
     def symbols(self) -> set[str]:
-        """Returns the names in C of Python's symbols that the library exports."""
+        """Returns the symbols of Python that the library exports, by their names in C code."""
         import lief
 
         lief.logging.disable()

@@ -75,11 +75,11 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# The libraries whose symbols a stub re-exports, by the library of the stub.
+# The libraries whose symbols a stub re-exports, by the library that the stub replaces.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
 # Symbols that k2 imports and torch does not, by library.  The oldest macOS on which k2 runs has all
-# these symbols: macOS has had std::future since 10.7, the class of Metal since 10.11,
+# these symbols: macOS has had std::future since 10.7, MTLComputePipelineDescriptor since 10.11,
 # uncaught_exceptions since 10.12, and the function that `@available` calls since 10.15.  The other
 # symbols are as old as libc++.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
@@ -113,7 +113,7 @@ class Toolchain(NamedTuple):
     sdk: Path | None = None  # Apple's SDK, instead of the assembled one
 
     def settings(self) -> dict[str, str]:
-        """Returns the variables for cmake that make a build for macOS."""
+        """Returns the CMake variables with which CMake builds for macOS."""
         tag = self.python.removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
@@ -154,12 +154,14 @@ def least_macos(torch: str) -> str:
 
 
 def platform(torch: str) -> str:
-    """Returns the platform tag of a wheel of k2 for the mps device of a version of torch."""
+    """Returns the platform tag of a wheel of k2 that has mps and uses this version of torch."""
     return f"macosx_{least_macos(torch).replace('.', '_')}_arm64"
 
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
-    """Returns the toolchain for a version of torch and a Python; assembles it if it has changed.
+    """Returns the toolchain for a version of torch and a Python.
+
+    Assembles the toolchain if its sources have changed since it was last assembled.
 
     Raises:
       RequirementMissingError: the Python has no headers, or a package cannot be downloaded.

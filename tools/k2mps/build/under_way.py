@@ -38,7 +38,7 @@ def _progress(log: Path) -> str:
 
 
 def _read_by_a_build(git_dir: Path) -> bool:
-    """Whether other runs of the tool hold the lock for reading, and none holds it for changing."""
+    """Whether other runs of the tool have locked a checkout to read it, not to change it."""
     return not _free(git_dir, fcntl.LOCK_EX) and _free(git_dir, fcntl.LOCK_SH)
 
 

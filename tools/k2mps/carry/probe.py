@@ -1,9 +1,10 @@
 """Finds the first upstream commit that breaks each patch.
 
 The probe bisects the commits from the pin to a newer commit.  Bisection assumes that a broken patch
-stays broken.  git needs no worktree to merge a patch into an upstream commit.  First git merges the
-earlier patches that change the same files.  If one of these conflicts, the files keep git's
-conflict markers.  So a later patch conflicts only if it changes lines next to the earlier conflict.
+stays broken.  git needs no worktree to merge a patch into an upstream commit.  Before git merges a
+patch, git merges the earlier patches that change the same files.  If an earlier patch conflicts,
+the files keep git's conflict markers.  So the later patch conflicts only if it changes lines next
+to the earlier conflict.
 """
 
 import bisect
@@ -56,7 +57,7 @@ def probe(project: Project, checkout: Checkout, end: str, reporter: Reporter = R
 
 
 class _Prober:
-    """Tries the patches, which were made for the pin, at upstream commits of `way`."""
+    """Merges the patches, which were made for the pin, into upstream commits of `way`."""
 
     def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: Sequence[str]):
         self._checkout = checkout

@@ -2,8 +2,9 @@
 
 The commits contain the patches' new files, and lack the trailers that this project uses.  A commit
 has the author of its patch.  If that author is the project, or if a whole group becomes one
-commit, the user is the author.  The cover letter lists the patches, and the tests that the patches
-add.  For a group, the cover letter has the title and the text of docs/pull-requests.md.
+commit, the user becomes the author of the commit.  The cover letter lists the patches, and the
+tests that the patches add.  docs/pull-requests.md has the title and the text of the cover letter
+of each group.
 """
 
 import dataclasses

@@ -49,7 +49,9 @@ class Position(NamedTuple):
     at: str = ""  # the patch at which the rebase waits; empty if it does not wait for the user
     head: str = ""  # the commit that was checked out before patch `at` was applied
     left: Sequence[Sequence[str]] = ()  # (path, blob) of each file that patch `at` changed
-    shown: bool = False  # whether the files show the whole conflict, and `left` is complete
+    # Whether the files are ready for the user: the conflicts of patch `at` are in the files, and
+    # `left` is complete.
+    shown: bool = False
 
 
 class Rebased(NamedTuple):
@@ -145,7 +147,7 @@ def _open(project: Project, checkout: Checkout) -> "_Rebase":
             f" {quoted(project.rebase)}",
         ) from None
     if position.at and clone.operation_in_progress() == "cherry-pick":
-        # The files show the conflict, but the run was killed before it could record this.
+        # git has written the conflict into the files, but the run was killed before it set `shown`.
         position = position._replace(shown=True)
     return _Rebase(project, checkout, clone, position)
 
@@ -355,7 +357,7 @@ class _Rebase:
     def _check_format(self, patch: Patch, tree: str) -> None:
         """Raises `ConflictError` if no patch file can express the user's resolution.
 
-        The rebase still waits at the patch during this check, so the user can still edit the files.
+        In that case, the rebase still waits at the patch, so the user can edit the files again.
         """
         made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         pin = self._old._replace(commit=self.position.onto)
@@ -393,7 +395,10 @@ class _Rebase:
         return Rebased(pin, plan, position.dropped)
 
     def remove(self) -> None:
-        """Deletes build/rebase.  After a kill, the folder is still complete, or does not exist."""
+        """Deletes build/rebase.
+
+        If the tool is killed meanwhile, the folder is still complete, or does not exist.
+        """
         import shutil
 
         shutil.rmtree(self._project.partial, ignore_errors=True)

@@ -25,7 +25,7 @@ _MARKER = re.compile(rb"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 
 
 class Stop:
-    """The working tree of the clone of a rebase.
+    """The working tree of a rebase's clone.
 
     Args:
       clone: the clone; its folder becomes build/rebase only when the rebase stops.
@@ -183,7 +183,7 @@ class Stop:
         return file.is_file() and _MARKER.search(file.read_bytes()) is not None
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
-        """Returns the files in which the user's tree has other conflict markers than `head`."""
+        """Returns the files with conflict markers in the tree, unless `head` has these markers."""
         found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
         before = self._clone.objects.files(head, found)
         return [

@@ -1,7 +1,7 @@
 """The commands of k2mps, except those of `patches` and `wheels`.
 
-Each command imports the modules that it needs when it runs, because an import at the top would slow
-down all commands.
+A command imports most modules only when it runs, because an import at the top would slow down all
+commands.
 """
 
 import itertools

@@ -100,7 +100,7 @@ class Git:
     """Runs git in one directory.
 
     Attributes:
-      shown: the directory that messages name; it differs from `directory` in `Objects`.
+      shown: the directory that messages name.  In the subclass `Objects`, it is not `directory`.
 
     Args:
       directory: the directory in which the commands run.
@@ -168,7 +168,7 @@ class Git:
         return result.stdout
 
     def text(self, *args: str, **kwargs) -> str:
-        """Like `bytes`, but decoded and without the final newline."""
+        """Like `bytes`, but returns the output as text, without the final newline."""
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
     def succeeds(self, *args: str, **kwargs) -> bool:
@@ -185,7 +185,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git failed because of a full disk, a limit of open files, or a lock.
+    """Raises an error if git failed because of a full disk, too many open files, or a lock.
 
     Args:
       stderr: git's messages.
@@ -237,7 +237,10 @@ def missing() -> errors.RequirementMissingError:
 
 
 def _is_full(directory: Path) -> bool:
-    """Tries to write a small file, because git does not always say that the disk is full."""
+    """Whether the disk is full.
+
+    Tries to write a small file, because git does not always say that the disk is full.
+    """
     import tempfile
 
     try:

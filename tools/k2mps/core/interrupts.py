@@ -30,7 +30,7 @@ def install() -> None:
             sys.__unraisablehook__(dropped)
             return
         # Python drops an exception that is raised in a finalizer.  So a timer sends SIGALRM a
-        # moment later, and its handler raises the exception again.
+        # moment later, and the handler of SIGALRM raises the exception again.
         number = dropped.exc_value.exit_code - 128
         signal.signal(signal.SIGALRM, lambda *_: interrupt(number, None))
         signal.setitimer(signal.ITIMER_REAL, 0.001)

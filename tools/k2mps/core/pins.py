@@ -13,8 +13,8 @@ mac                           the torch version of a build without
 supported                     the torch versions that --torch accepts;
                               all suites have run with each
 [budget]
-lines                         how many lines of upstream's files the
-                              patches may add or remove, both counted;
+lines                         how many lines, in total, the patches may
+                              add to and remove from upstream's files;
                               the table may be absent
 """
 

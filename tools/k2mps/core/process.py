@@ -63,7 +63,7 @@ def run(
     Args:
       environment: environment variables for the command, in addition to those of this process.
       on_line: called with each line when the command writes it.
-      log: the file that gets the whole output.
+      log: the file to which the whole output is written.
     """
     argv = [str(word) for word in argv]
     reporter.command(argv)
@@ -150,7 +150,8 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace)
         # A child process may hold a lock, and end later than its parent.  For example, ninja does
-        # not wait for compilers; and if `git` on the PATH is a script, git is its child.
+        # not wait for compilers; and if `git` on the PATH is a script, the real git is a child of
+        # this script.
         if not all_ended:
             process.kill()
         elif not select.select([all_ended], [], [], max(0.0, deadline - time.monotonic()))[0]:

@@ -29,7 +29,7 @@ class Reporter:
         """Shows the progress of a long task during the context.
 
         Args:
-          log: the file that gets the whole output of the task.
+          log: the file to which the whole output of the task is written.
         """
         yield lambda done, total, detail: None
 

@@ -35,7 +35,7 @@ class Project:
 
     @property
     def registered(self) -> Path | None:
-        """The build tree that `import k2` loads in .venv; None if there is none."""
+        """The build tree from which `import k2` loads k2 in .venv; None if there is none."""
         found = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
         if not found:
             return None
@@ -47,7 +47,10 @@ class Project:
 
 
 def find() -> Project:
-    """Returns the project that contains the current directory, or else this file."""
+    """Returns the project that contains the current directory.
+
+    If no project contains this directory, the result is the project that contains this file.
+    """
     try:
         here = Path.cwd().resolve()
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 Each known call of torch.cuda becomes a call of a function of `k2.mps.gpu`.  On a machine with CUDA,
 this function has the same effect as torch's function.  Python's own parser finds the expressions to
-rewrite.  All other bytes of the recipe stay, but an import is added.  A second rewrite changes
+rewrite.  The rewrite changes only these expressions, and adds an import.  A second rewrite changes
 nothing.
 """
 
@@ -195,7 +195,7 @@ class _Text:
         ]
 
     def changed(self, edits: list[_Edit]) -> str:
-        """Returns the program with the edits made; an edit inside another edit is ignored."""
+        """Makes the edits, and returns the new program; ignores an edit inside another edit."""
         parts, at = [], 0
         # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
         # replacement before a shorter one.

@@ -32,12 +32,12 @@ _SHOWN_LINES = 80
 # A pytest plugin that skips the tests that need k2, for a machine without k2.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 
-# Linux's folder whose files are in memory, and the free bytes that a suite needs there.
+# A folder of Linux whose files are in memory; and how many free bytes a suite needs there.
 _MEMORY = "/dev/shm"
 _ROOM = 4 << 30
 
-# If a test takes longer, faulthandler prints the stack of each thread and ends the run, even if the
-# test holds Python's global lock.  The longest tests take about a minute.
+# If a test takes longer than this, faulthandler prints the stack of each thread and ends the run,
+# even if the test holds Python's global lock.  The longest tests take about a minute.
 _SECONDS_PER_TEST = 600
 
 
@@ -186,6 +186,7 @@ def run(
         target = target.replace("{k2}", str(built.checkout))
     if target != suite.tests:
         # k2's CTest starts each test as a script, so a test can import modules of its own folder.
+        # This option makes such imports possible in pytest.
         searched = ("-o", f"pythonpath={shlex.quote(target)}")
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
@@ -259,7 +260,9 @@ def run_all(
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2 if `on_k2`, and else prepares only .venv; returns the error if that fails.
+        """Builds k2 if `on_k2` is true; otherwise only prepares .venv.
+
+        Returns the build, or None if only .venv was prepared, or the error if one was raised.
 
         The result is cached, so suites for which the arguments are equal share the build or the
         error.
@@ -340,7 +343,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
 def _read(
     suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
 ) -> Result:
-    """Makes the result of a run from pytest's JUnit file, exit status and output."""
+    """Makes a `Result` from pytest's JUnit file, exit status and output."""
     try:
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):

@@ -123,7 +123,8 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
     """Returns the first header of k2's core that the header `name` includes, directly or not.
 
-    That can be `name` itself.  Headers in `_PLAIN` do not count.  None if there is no such header.
+    The result can be `name` itself.  Headers in `_PLAIN` do not count.  Returns None if there is no
+    such header.
 
     Args:
       seen: the headers that have been searched; this function adds to it.

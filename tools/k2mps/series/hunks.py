@@ -1,4 +1,4 @@
-"""Splits a diff that git made into its hunks."""
+"""Splits git's diffs into hunks."""
 
 import os
 import re

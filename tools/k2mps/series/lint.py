@@ -31,7 +31,8 @@ _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 _NOT_KEPT = re.compile(r"#.*|---|diff -.*|Index: .*|From .*|-+ *(>8|8<)[ -]*")
 _MAIL_HEADER = re.compile(r"(From|Date|Subject|Cc|To|Content-Type|Content-Transfer-Encoding)\s*:.*")
 _SUBJECT_NOT_KEPT = re.compile(r"\[.*|re:.*", re.IGNORECASE)
-# A test for CUDA's device code.  clang for HIP does not define __CUDA_ARCH__.
+# A preprocessor condition that recognizes CUDA's device code.  clang for HIP does not define
+# __CUDA_ARCH__.
 _CUDA_ONLY = re.compile(rb"\s*#\s*(?:el)?if(?:n?def)?\b.*__CUDA_ARCH__")
 
 

@@ -128,13 +128,13 @@ class Patch:
 
 
 def plain(body: str) -> str:
-    """Returns a body without trailing white space and repeated empty lines, as git stores it."""
+    """Removes trailing white space and repeated empty lines from a body, as git does."""
     text = "\n".join(line.rstrip() for line in body.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
 
 def mail_date(text: str) -> str:
-    """Returns a date in the exact form that git writes in mail; empty if `text` is no such date."""
+    """Returns the date `text` in the exact form that git writes in mail; empty if it is no date."""
     # These modules take time to import, and few patches have a date.
     import datetime
     import email.utils

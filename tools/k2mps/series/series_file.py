@@ -140,7 +140,8 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     """Whether patch `name` may edit a file that patch `owner` adds.
 
-    The group of `name` must be later, because then the two patches are in different pull requests.
+    The group of `name` must be later than the group of `owner`.  Then the two patches are in
+    different pull requests.
     """
     mine, others = groups.get(name), groups.get(owner)
     return bool(mine and others) and GROUPS.index(mine) > GROUPS.index(others)

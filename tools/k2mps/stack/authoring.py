@@ -152,7 +152,8 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     """
     checkout.git.bytes("add", "--update", "--", ".", environment=environment)
     if paths:
-        # A path is relative to the current folder, if the file exists there, else to the checkout.
+        # If the file exists below the current folder, the path is relative to this folder;
+        # otherwise it is relative to the checkout.
         named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
         checkout.git.bytes("add", "--", *named, environment=environment)
     return checkout.git.text("write-tree", environment=environment)

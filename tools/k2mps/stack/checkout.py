@@ -180,7 +180,8 @@ class Checkout:
 
     def head(self) -> Head:
         """Returns the commit and branch of the checkout."""
-        # Without the brackets of a pattern, git would list the branches of a folder k2-mps/.
+        # The brackets make this a pattern.  Without a pattern, git would list only branches whose
+        # names begin with "k2-mps/".
         tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"
         found = self.git.text(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
@@ -189,7 +190,7 @@ class Checkout:
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
     def check_index(self) -> None:
-        """Raises an error if there is no index, because git would then take every file for new."""
+        """Raises an error if there is no index.  Without an index, git regards all files as new."""
         if not (self.git_dir / "index").exists():
             raise errors.K2mpsError(
                 f"{self.git_dir / 'index'} is missing",

@@ -49,7 +49,8 @@ def obtain(
                 _clone(pin, directory, reporter)
     checkout = Checkout(directory, reporter)
     if choice:
-        # pinned() raises an error without the commit: only the user fetches into this checkout.
+        # If the commit is missing, pinned() raises an error: only the user fetches into this
+        # checkout.
         checkout.pinned(pin)
     _take_pin(checkout, pin)
     return checkout

@@ -221,7 +221,7 @@ def commit_date(checkout: Checkout, pin: str) -> str:
 
 
 def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
-    """Merges the change from the commit `base` to its child `theirs` into the tree `ours`."""
+    """Merges into the tree `ours` the change from the commit `base` to its child `theirs`."""
     trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
     if trees[0] == ours:
         return Picked(trees[1], (), theirs)
@@ -235,7 +235,7 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
 
 
 def pick(objects: Objects, commit: Commit, tree: str) -> Picked:
-    """Applies the change of a commit, against its first parent, to a tree."""
+    """Applies to a tree the difference between a commit and the commit's first parent."""
     return merged(objects, commit.parents[0], tree, commit.id)
 
 

@@ -30,7 +30,7 @@ def export(
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
-      prune: whether to delete patches that the branch no longer has, with their new files.
+      prune: whether to delete the patches that the branch no longer has, and their new files.
       overwrite: whether to overwrite changes that someone made in patches/ after it was applied.
     Returns:
       The plan of the written files, and the tree of k2 with the whole series.
@@ -104,7 +104,7 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
     branch.
 
     Args:
-      commits: the commits of the branch that the plan was made of.
+      commits: the branch's commits, from which the plan was made.
     """
     start, patches, checkout = 0, made.series.patches, work.checkout
     for patch, commit in zip(patches, commits):
@@ -181,9 +181,9 @@ def write(project: Project, made: Plan, base: Base, doing: str) -> None:
 
 
 def _is_another_name(project: Project, path: str, kept: Mapping[str, File]) -> bool:
-    """Whether a path and one of the paths `kept` are the same file.
+    """Whether a path and one of the paths `kept` lead to the same file.
 
-    That is possible on a file system that ignores case or normalizes Unicode.
+    This is possible on a file system that ignores case or normalizes Unicode.
     """
     with contextlib.suppress(FileNotFoundError):
         for other in kept:

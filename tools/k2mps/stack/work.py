@@ -26,7 +26,7 @@ class Work:
       pin: the pin; its `commit` is the id of a commit, even if upstream.toml names a tag.
       head: the commit and branch of the checkout.
       files: patches/ and upstream.toml, by path in the project.
-      applied: the contents of the tool's ref; None if the ref does not exist.
+      applied: the contents of the tool's ref, see applied.py; None if the series was never applied.
     """
 
     def __init__(self, project: Project, checkout: Checkout):
@@ -71,7 +71,8 @@ class Work:
         if not last or last in known:
             return []
         found = self.checkout.commits(last, "--not", *known)
-        # Without a ref, the tool's commits do not count: they may be another version of the series.
+        # If the tool's ref is missing, the tool's commits do not count, because they may be another
+        # version of the series.
         return [one for one in found if self.applied or not one.ours]
 
     def record(self, tip: str, found: Mapping[str, File] | None = None, branch: str = "") -> None:
@@ -87,8 +88,8 @@ class Work:
             made = known.id
         else:
             made = applied.commit(self.checkout, found, tip)
-        # Even if `applied` is None, the ref may exist.  git overwrites the ref only if the update
-        # names the ref's old id.
+        # Another program may have written the ref, so it may exist even if `applied` is None.  git
+        # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
         if branch:
@@ -125,7 +126,7 @@ def rebase_file(project: Project):
 
 
 def rebase_under_way(project: Project) -> str:
-    """Returns a sentence if a rebase waits for the user, and else an empty text."""
+    """Returns a sentence if a rebase waits for the user; otherwise an empty text."""
     there = rebase_file(project).exists()
     return f"a rebase is in progress in {project.rebase}" if there else ""
 

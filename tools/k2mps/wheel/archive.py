@@ -54,7 +54,7 @@ class WheelFile:
     def __init__(self, path: Path):
         self.path = path
         try:
-            # This fails if the name is not UTF-8, because mps.html cannot contain such a name.
+            # mps.html cannot contain a name that is not UTF-8.  encode() refuses such a name.
             path.name.encode()
             _, self.version, _, tags = parse_wheel_filename(path.name)
             [self.tag] = tags

@@ -65,7 +65,7 @@ class Description:
 
     @property
     def info(self) -> str:
-        """The name of the wheel's folder with the metadata."""
+        """The name of the wheel's folder for metadata."""
         return f"k2-{self.version}.dist-info"
 
 
@@ -100,8 +100,8 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
         for name in names
         if name.endswith(".py")
     }
-    # CMake has written torch_version.py.  The version is appended to __init__.py, as upstream's
-    # setup.py does.
+    # CMake has written torch_version.py, which git does not track.  This function appends the
+    # wheel's version to __init__.py, as upstream's setup.py does.
     name = "k2/torch_version.py"
     files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()

@@ -163,7 +163,7 @@ def signature_fault(content: bytes, offset: int) -> str:
 
 
 def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
-    """Yields a problem for each rpath of the libraries that leads out of a Linux wheel."""
+    """Yields a problem for each rpath in a Linux wheel's libraries that leads out of the wheel."""
     import lief
 
     lief.logging.disable()

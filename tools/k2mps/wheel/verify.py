@@ -26,7 +26,7 @@ _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.F
 _SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
-# Paths in folders of users and of build machines.
+# Matches a path in a folder of a user or of a build machine.
 _BUILD_PATH = rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)/[\w.+/-]+"
 
 
