@@ -38,7 +38,7 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # opened at the lowest free number, `number`
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `number`
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, closefd=False))

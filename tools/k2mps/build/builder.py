@@ -112,7 +112,8 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         prepare(environment, request)
         made = _BuildTree(environment, checkout, request, tree[:12])
         made.directory.mkdir(parents=True, exist_ok=True)
-        # The compilers inherit the lock: if this process is killed, the next run waits for them.
+        # The compilers inherit the lock.  If this process is killed, the lock stays until the
+        # compilers have ended.
         with exclusive(made.directory, str(made.directory)):
             steps, origin = made.build(None if tree == _EDITED else tree)
     return Built(
@@ -169,7 +170,7 @@ def check_system(environment: Environment, request: Request) -> None:
 
 
 def prepare(environment: Environment, request: Request) -> None:
-    """Installs the packages that a build and its tests need, in .venv and on this machine."""
+    """Installs, in .venv and on this machine, the packages that a build and its tests need."""
     chosen = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
     check_system(environment, request)
     wanted = environment.requirements("build", "test", "wheels")

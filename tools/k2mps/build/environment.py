@@ -231,7 +231,7 @@ def _complaint(lines: Sequence[str]) -> list[str]:
 
 
 def torch_requirement(torch: Torch, version: str | None, crossed: bool = False) -> Requirement:
-    """Returns the requirement of torch for a build.
+    """Returns the requirement for the torch of a build, such as torch==2.13.0.
 
     Args:
       version: the version that the user chose; None for the default.

@@ -78,7 +78,7 @@ def find(program: str | Path = sys.executable) -> Interpreter:
 
     Args:
       program: the name or path of a program, which is run; or a folder with an unpacked Python.
-        This Python is not run, so it may be for another system.
+        An unpacked Python is not run, so it may be for another system.
     Raises:
       RequirementMissingError: there is no such Python, or wheels cannot be made for it.
     """

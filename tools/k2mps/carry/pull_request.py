@@ -50,8 +50,8 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
     with checkout.exclusive():
         last = series_tip(project, checkout, pin, found)
         commits = checkout.commits(f"{pin.commit}..{last}")
-        # The date is that of the pinned commit and not today.  So the commits of earlier groups get
-        # the same ids in each pull request.
+        # The commits have the date of the pinned commit, not the current date.  So the commits of
+        # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
         end = found.patches.index(chosen[-1]) + 1

@@ -266,7 +266,7 @@ class _Rebase:
     def _settle(self) -> None:
         """Saves the progress, and renames the clone to build/rebase.
 
-        If the tool is killed after this, build/rebase and the progress stay.
+        If the tool is killed later, build/rebase and the progress are still there.
         """
         self._save()
         if self._clone.directory != self._project.rebase.resolve():

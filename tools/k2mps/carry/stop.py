@@ -83,7 +83,7 @@ class Stop:
         return self._clone.head().commit != head or now != [list(one) for one in left]
 
     def branches(self, ours: Sequence[str]) -> list[str]:
-        """Returns the user's branches, and the stash, if they have commits that are nowhere else.
+        """Returns each branch of the user, and the stash, if it has commits that are nowhere else.
 
         Args:
           ours: the rebase's own commits.
@@ -165,7 +165,7 @@ class Stop:
         (self._clone.git_dir / "CHERRY_PICK_HEAD").unlink(missing_ok=True)
 
     def _unmerged(self) -> dict[str, set[str]]:
-        """Returns the files that conflict, with the stages that each has in git's index.
+        """Returns the files that conflict, with the stages that each file has in git's index.
 
         Stage "1" is the base, "2" is our version, "3" is their version.
         """
@@ -183,7 +183,7 @@ class Stop:
         return file.is_file() and _MARKER.search(file.read_bytes()) is not None
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
-        """Returns the files with conflict markers in the tree, unless `head` has these markers."""
+        """Returns the files of `tree` with conflict markers, unless `head` has the same markers."""
         found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
         before = self._clone.objects.files(head, found)
         return [

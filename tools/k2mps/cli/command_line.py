@@ -115,7 +115,7 @@ def checkout_command(session: Session) -> None:
 
 @command(main, "apply", k2_option)
 def apply_command(session: Session) -> None:
-    """Apply the patch series to the checkout. If it fails, the checkout does not change."""
+    """Apply the patch series to the checkout. If this fails, the checkout does not change."""
     from k2mps.stack import apply
     from k2mps.stack.commits import DoesNotApplyError
 
@@ -297,7 +297,7 @@ def fuzz_command(session: Session, **options: object) -> None:
 @click.option("--quick", is_flag=True, help="two small sizes only")
 @click.option("--repeats", type=int, metavar="COUNT", help="runs of each operation; default: 5")
 def bench_command(session: Session, **options: object) -> None:
-    """Time operations on the CPU and on mps, by host and by Metal kernels.
+    """Time operations on the CPU, and on mps by the host and by Metal.
 
     The results are a table, a plot and a JSON file. On Linux mps is emulated: its times say nothing
     about a GPU.
@@ -362,9 +362,9 @@ def recipes_command(
 def torch_command(session: Session, words: tuple[str, ...]) -> None:
     """Check whether a release of torch has all that k2 relies on.
 
-    The command reads torch's wheel for macOS, and needs no Mac. For each fact that k2 relies on, it
-    prints whether the fact is as known, differs, or breaks k2; and the files of this project that
-    rely on it.
+    The command reads torch's wheel for macOS, and needs no Mac. For each fact on which k2 relies,
+    it prints whether the fact is as in the known release, differs, or breaks k2. It also prints the
+    files of this project that rely on the fact.
 
     \b
     VERSION          a release of torch; default: the newest

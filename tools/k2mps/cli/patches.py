@@ -209,7 +209,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 def upstream_command(
     session: Session, group: str | None, branch: str | None, squash: bool, check: bool, quick: bool
 ) -> None:
-    """Make a pull request to k2 of the whole series or of one group.
+    """Make a pull request to k2, of the whole series or of one group.
 
     The command prints the cover letter, whose text is in docs/pull-requests.md.
     """

@@ -41,7 +41,7 @@ def wheel_command(
     """Make a wheel of the patched k2 and verify it.
 
     If the wheel is for this machine, the command also imports it in a clean environment. A
-    cross-built wheel can be for another Python than .venv's, if that Python has its headers. If
+    cross-built wheel can be for a Python other than .venv's, if that Python's headers are there. If
     --python names a folder, the Python in it is not run, so it may be for another system.
     """
     if context.invoked_subcommand:
@@ -83,7 +83,7 @@ def wheel_command(
 @command(wheel_command, "verify", k2_option, _python_option)
 @_wheel_argument
 def verify_command(session: Session, python: str | None, wheel: Path) -> None:
-    """Check a wheel against the patched k2 and torch."""
+    """Check a wheel against torch and the patched k2."""
     from k2mps.wheel import verify
 
     verify.check(wheel, session.environment, session.obtain(), python)

@@ -1,6 +1,6 @@
-"""`Reporter`, to which the library reports progress and results; the library itself never prints.
+"""`Reporter`, to which all packages except `cli` report progress and results.
 
-The command line's reporter is `cli.console.Console`.
+These packages never print.  The command line's reporter is `cli.console.Console`.
 """
 
 import contextlib

@@ -297,7 +297,7 @@ def run_all(
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """Returns lines with each suite's numbers, the reasons of skipped tests, and the totals."""
+    """Returns lines with each suite's numbers, the reasons for skipped tests, and the totals."""
     width = max(len(result.suite.title) for result in results)
     lines = [f"{result.suite.title:{width}}  {result.summary}" for result in results]
     for result in results:

@@ -1,7 +1,8 @@
 """Finds patches that need a later patch, and new files with a wrong suffix.
 
-Each commit of the series must build, and k2 must import, without the later commits.  So a new file,
-or a line that a patch adds, must not name one of these things if only a later patch has it:
+Each commit of the series must build, and then `import k2` must work, without the later commits.  So
+a new file, or a line that a patch adds, must not name one of these things if only a later patch has
+it:
 
 - a header that C++ code includes;
 - a Python module that Python code imports, or names as `k2.mps.x`;

@@ -3,7 +3,7 @@
 lint reports the faults for which the tool refuses to read patches/, and faults of style.  It names
 the file and line of each fault.  If there is a checkout of k2, git lists the files of k2 at the
 pin; lint needs git for nothing else.  lint does not check that hunks have one line of context,
-because `k2mps export` writes hunks with one line.
+because `k2mps export` writes such hunks.
 """
 
 import re

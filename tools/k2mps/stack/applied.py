@@ -2,8 +2,8 @@
 
 `REF` names a commit.  The tree of this commit has patches/ and upstream.toml.  The parent of this
 commit is the last commit that `apply` makes of these files.  The tool needs the ref only if
-patches/ and branch k2-mps disagree; then the ref is their merge base.  If a file of patches/ is as
-in the ref, branch k2-mps has all of the file's content.
+patches/ and branch k2-mps disagree; then the ref is their merge base.  If a file of patches/ is the
+same as in the ref, branch k2-mps has all of the file's content.
 """
 
 import contextlib
