@@ -35,7 +35,7 @@ def k2mps(*words: str, **how) -> subprocess.CompletedProcess:
 
 
 def quoted(text: str) -> list[str]:
-    """Returns lines as a code block of Markdown: a name from upstream may look like markup."""
+    """Returns lines as a code block of Markdown, because upstream's names may look like markup."""
     return ["", *(f"    {line}" for line in text.splitlines()), ""]
 
 

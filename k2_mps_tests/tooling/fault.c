@@ -1,10 +1,10 @@
 // Plants a fault at one chosen change of a file, for test_faults.py.
 //
-// The processes that load this library and have the same FAULT_FILE together count
-// their calls that change files.  Before call number FAULT_AT, the library kills all
-// of these processes.  With FAULT_FULL, the library kills no process.  Instead,
-// this call and all later calls that need space fail, as on a full disk.  FAULT_AT=0
-// plants no fault.
+// The processes that load this library and have the same FAULT_FILE together
+// count their calls that change files.  Before call number FAULT_AT, the
+// library kills all of these processes.  With FAULT_FULL, the library kills no
+// process.  Instead, from call number FAULT_AT on, all calls that need space
+// fail, as on a full disk.  FAULT_AT=0 plants no fault.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

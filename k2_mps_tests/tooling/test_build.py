@@ -420,14 +420,14 @@ def heeded_hangup():
 
 
 class Interrupted(NamedTuple):
-    """How a build ended because of signals, and what answer() returns after another build."""
+    """How signals ended a build, and what answer() returns after the next build."""
 
     signal: int
     status: int
     output: str
     compiler_ended: bool
     left_a_lock: bool  # whether the checkout is locked
-    answer: str  # what answer() returns in the k2 of the other build
+    answer: str  # what answer() returns after the next build
 
 
 def is_locked(folder: Path) -> bool:

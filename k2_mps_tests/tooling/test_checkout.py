@@ -87,7 +87,7 @@ def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
 
 
 def test_a_terminal_shows_progress_and_tables(sandbox):
-    """The tool's display, on a pseudo-terminal."""
+    """Runs the tool on a pseudo-terminal."""
     leader, follower = pty.openpty()
     words = map(shlex.join, (sandbox.command("checkout"), sandbox.command("report")))
     process = subprocess.Popen(

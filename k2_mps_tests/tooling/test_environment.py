@@ -87,7 +87,7 @@ def test_only_what_is_missing_is_installed(made):
     # Version 1.3+cpu satisfies a requirement of 1.3.
     made.install([Requirement("small-package==1.3")])
     assert made.version_of("small-package") == "1.3+cpu"
-    # Without the folder pip fails, so this line passes only if the tool does not run pip.
+    # Without the folder, pip fails.  So this line passes only if the tool does not run pip.
     shutil.rmtree(made.wheels)
     assert not made.install([Requirement("small-package==1.3")])
 

@@ -76,9 +76,9 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
             [C, A, P, "fix-it", "fix-it-2", "gr-er", "patch"],
         ),
         ("commit 'fix: it' a; commit 'fix: it' b", [C, A, P, "fix-it", "fix-it-2"]),
-        # A commit whose subject was reworded keeps its patch's name.
+        # If the subject of a commit is reworded, the patch keeps its name.
         ('git commit -q --amend -m "$(git log -1 --format=%B | sed "1s/.*/Other/")"', [C, A, P]),
-        # A commit without trailers gets the name of the patch that has its subject.
+        # A commit without trailers becomes the patch that has the same subject.
         ("git commit -q --amend -m 'python: add only new files' -m Why.", [C, A, P]),
         # If a new commit has the subject of a later commit, the new patch gets another name.
         (

@@ -54,7 +54,7 @@ def k2(tmp_path_factory, users_environment) -> Path:
 
 
 def ported(k2: Path, commit: str, folder: Path) -> Path:
-    """Copies k2/csrc of a commit into a folder, and ports the headers there to HIP."""
+    """Copies k2/csrc of a commit into a folder, and ports the copied headers to HIP."""
     archive = folder / "csrc.tar"
     git(k2, "archive", f"--output={archive}", commit, "k2/csrc")
     shutil.unpack_archive(archive, folder)

@@ -22,7 +22,7 @@ UNREACHABLE = re.compile(
 def python(tmp_path) -> Path:
     """The Python of a new environment in which only torch is installed.
 
-    A reader of the page has installed k2 and torch before.  Without torch in this environment, pip
+    A reader of the page already has k2 and torch.  Without torch in this environment, pip
     would download a torch with CUDA.
     """
     found = importlib.util.find_spec("torch")

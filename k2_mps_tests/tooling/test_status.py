@@ -107,7 +107,7 @@ WORK = {
 
 @pytest.mark.parametrize("script", WORK.values(), ids=WORK)
 def test_status_when_new_patches_arrived_beside_the_users_work(sandbox, k2, script):
-    """The branch lacks a change of patches/, so `fold` and `export` would be refused."""
+    """The branch lacks a change that was made in patches/, so `fold` and `export` would fail."""
     support.shell(k2, script)
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
     assert status(sandbox)["next_command"] == "k2mps apply"

@@ -8,7 +8,7 @@ from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git
 
 @pytest.fixture
 def project(sandbox, k2):
-    """The sandbox as a git repository."""
+    """The sandbox, after `git init` and a first commit."""
     support.write(sandbox.root, {".gitignore": "/build/\n/.k2mps/\n"})
     git(sandbox.root, "init", "--quiet", "--initial-branch=main")
     git(sandbox.root, "config", "core.autocrlf", "false")

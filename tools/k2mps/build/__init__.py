@@ -1,1 +1,1 @@
-"""Builds k2: its requirements, the virtual environment, and the toolchain for macOS on Linux."""
+"""Builds k2, with its requirements, the virtual environment, and a toolchain for macOS on Linux."""

@@ -26,7 +26,7 @@ class Project:
         self.patches = root / "patches"
         self.build_root = root / "build"
         self.default_checkout = self.build_root / "k2"
-        # The virtual environment that builds and tests run in.
+        # The virtual environment in which builds and tests run.
         self.environment = root / ".venv"
         # The clone of k2 in which a rebase waits for the user.
         self.rebase = self.build_root / "rebase"

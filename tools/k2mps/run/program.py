@@ -9,9 +9,9 @@ from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 
-# The exit status of Python's argparse for a wrong command line, and the exit statuses of a program
-# if something that the program needs is missing.
+# The exit status of Python's argparse for a wrong command line.
 _USAGE = 2
+# The exit statuses of a program if something that the program needs is missing.
 _LACKING = (3, 4)
 
 

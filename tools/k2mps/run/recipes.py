@@ -10,7 +10,7 @@ from k2mps.run import rewriting
 
 # The largest program that is read.  A recipe of icefall has at most 90 kB.
 _BYTES = 1 << 20
-# An extended regular expression for git grep: a line that imports k2.
+# An extended regular expression for git grep.  It matches a line that imports k2.
 _USES_K2 = r"^[[:space:]]*(import|from)[[:space:]]+k2([.,[:space:]]|$)"
 
 
@@ -71,8 +71,8 @@ def rewrite(
 
 def _matching(git: Git, pattern: str) -> list[str]:
     """Returns the Python programs with a line that matches an extended regular expression."""
-    # git does not follow symbolic links.  In icefall, links lead to other files of the checkout,
-    # which git finds anyway.
+    # git grep does not follow symbolic links.  In icefall, links lead to other files of the
+    # checkout, which git grep finds anyway.
     found = git.run("grep", "-lzE", "-e", pattern)
     if found.status > 1:
         raise git.failure(("grep",), found)

@@ -32,8 +32,9 @@ _SHOWN_LINES = 80
 # A pytest plugin that skips the tests that need k2, for a machine without k2.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 
-# A folder of Linux whose files are in memory; and how many free bytes a suite needs there.
+# A folder of Linux whose files are in memory.
 _MEMORY = "/dev/shm"
+# How many free bytes a suite needs there.
 _ROOM = 4 << 30
 
 # If a test takes longer than this, faulthandler prints the stack of each thread and ends the run,

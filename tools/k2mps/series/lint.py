@@ -95,7 +95,7 @@ def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
 
 
 def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
-    """Yields a finding for paths that differ only in case or in Unicode's normalization form.
+    """Yields a finding for each path that differs from another path only in case or Unicode form.
 
     Many file systems treat such paths as the same file.
     """

@@ -91,7 +91,10 @@ class Patch:
 
     @functools.cached_property
     def blobs(self) -> dict[str, str]:
-        """The blob ids of the files before the edit; files whose mode alone changes are absent."""
+        """The blob ids of the files before the edit, by path.
+
+        If only the mode of a file changes, the file is absent.
+        """
         found = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
         return {path: old.decode() for path, old in found if old}
 

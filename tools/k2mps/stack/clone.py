@@ -24,7 +24,7 @@ _OPTIONS = (
 
 
 def locate(project: Project, choice: str | None) -> Path:
-    """Returns the directory `choice`, or build/k2 if it is empty; the directory may not exist."""
+    """Returns the directory `choice`, or build/k2 if `choice` is empty; it need not exist."""
     return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
@@ -33,8 +33,8 @@ def obtain(
 ) -> Checkout:
     """Returns the checkout in the directory `choice`, or build/k2 if `choice` is empty.
 
-    The tool clones build/k2 if it does not exist, and fetches the pinned commit if build/k2 lacks
-    it.  The tool only reads a directory that the user chose.
+    The tool makes the clone build/k2 if it does not exist, and fetches the pinned commit if
+    build/k2 lacks it.  The tool only reads a directory that the user chose.
 
     Raises:
       CheckoutMissingError: `choice` is not the top of a git checkout.

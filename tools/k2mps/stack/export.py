@@ -91,7 +91,7 @@ def merge_base(work: Work) -> Base:
     if work.applied and not work.changed:
         return work.entries
     with contextlib.suppress(errors.K2mpsError):
-        # Another clone of the tool may have applied the series: then the tool's ref is missing.
+        # If another clone of k2-mps has applied the series, the tool's ref is missing.
         if work.checkout.is_ancestor(work.tip(), work.head.tip):
             return work.entries
     return work.applied.files if work.applied else {}

@@ -87,9 +87,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
 def _may_export(found: Work) -> bool:
     """Whether `k2mps export` can be the next command.
 
-    True if patches/ has not changed since it was applied.  Also true if the tool made the
-    checked-out commit, because a `new` or `fold` may have been killed after it had moved the
-    branch.
+    The result is True if patches/ has not changed since it was applied.  The result is also True if
+    the tool made the checked-out commit, because a `new` or `fold` may have been killed after it
+    had moved the branch.
     """
     return found.tip_is_known or found.checkout.commits("-1", found.head.commit)[0].ours
 

@@ -67,7 +67,7 @@ def make(environment: Environment, checkout: Checkout, request: builder.Request)
 
 
 def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
-    """Installs a wheel for this machine in an empty folder and imports it.
+    """Installs a wheel in an empty folder, and imports it; the wheel must be for this machine.
 
     With its option -S, Python ignores the .pth files of .venv, which may lead to another k2.
     """

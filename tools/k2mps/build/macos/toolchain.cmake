@@ -6,8 +6,8 @@
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_SYSTEM_VERSION 23.0.0)
-# CMAKE_OSX_ARCHITECTURES is not set, because CMake would turn it into a flag of the
-# compiler only from CMake's second run on.  CMAKE_<LANG>_COMPILER_TARGET already has the
+# CMAKE_OSX_ARCHITECTURES is not set, because CMake would pass it to the compiler only
+# from CMake's second run on.  CMAKE_<LANG>_COMPILER_TARGET already has the
 # architecture.
 
 # A build needs only clang and lld.  If CMAKE_STRIP were set, pybind11 would strip the
