@@ -167,7 +167,7 @@ def test_abort_after_a_failed_apply_leaves_no_trace(sandbox):
 
 
 def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
-    """The patch names contexts.h, which k2 lacks, but its lines are those of context.h."""
+    """The patch names contexts.h, which k2 lacks, instead of context.h."""
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
     before = support.patches(sandbox)

@@ -61,7 +61,7 @@ def test_no_control_characters_are_printed(sandbox, k2):
 
 
 def test_lint_is_linear_in_the_hunks(sandbox, k2):
-    """Compares the time for a patch of 40,000 hunks with the time for one of 5,000."""
+    """Compares the time for a patch of 40,000 hunks with the time for a patch of 5,000 hunks."""
     id_ = git(k2, "rev-parse", f"HEAD:{CONTEXT}")
     head = HEADER.format("x: many", "Pending") + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\n"
     head += f"index {id_}..{'2':0>40} 100644\n--- a/{CONTEXT}\n+++ b/{CONTEXT}\n"

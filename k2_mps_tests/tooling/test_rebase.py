@@ -14,7 +14,7 @@ CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
 
 def upstream_commit(sandbox, subject, files) -> str:
-    """Makes a commit in upstream, and fetches it into the checkout; returns its id."""
+    """Makes a commit in upstream, and fetches it into the checkout; returns the commit's id."""
     made = support.commit(sandbox.upstream, subject, files)
     git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(), "HEAD")
     return made

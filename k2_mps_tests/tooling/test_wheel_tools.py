@@ -187,7 +187,7 @@ def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
 
 
 def release(folder: Path) -> set[str]:
-    """Writes a wheel for each torch and Python of a release; returns their names."""
+    """Writes a wheel for each torch and Python of a release; returns the wheels' names."""
     words = (sys.executable, ROOT / "ci/wheel_matrix.py", "--all")
     names = set()
     for made in json.loads(support.output(*words).removeprefix("matrix="))["include"]:

@@ -50,8 +50,8 @@ def workflow(request) -> Path:
 @pytest.mark.parametrize(
     "linter",
     [
-        # zizmor checks the form of all keys, and security: for example, a workflow must name the
-        # actions that it uses by their commits.
+        # zizmor checks the form of all keys, and security: for example, a workflow must name each
+        # action by its commit.
         ["zizmor", "--offline", "--no-progress", "--color=never"],
         # actionlint checks expressions and their types, the key `needs` of jobs, runners and
         # inputs.  With these options, it runs neither shellcheck nor pyflakes.

@@ -10,7 +10,7 @@ import sys
 
 
 def _interrupted(number: int, frame: object) -> None:
-    """Ends the process at a Ctrl-C during the imports, when no work has begun."""
+    """Ends the process if Ctrl-C is pressed during the imports, before any work has begun."""
     os.write(2, b"error: interrupted\n")
     os._exit(128 + number)
 

@@ -187,7 +187,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
 
 
 def compilers(device: Device) -> dict[str, str]:
-    """Returns the compilers of a build, by CMake's name of the language.
+    """Returns the compilers of a build, by CMake's names for the languages.
 
     The result is empty if CMake chooses the compilers itself: on macOS; and on Linux for the CPU,
     if clang is missing.

@@ -7,7 +7,7 @@ The repository contains no files of Apple.  The toolchain consists of
 - the emulator's headers, which declare Metal and signposts;
 - the folder `macos/`, which has the few declarations of Foundation that k2 needs;
 - stubs of macOS's libraries.  A stub exports the symbols that torch's libraries import from the
-  real library.  Each macOS on which this torch runs has these symbols.
+  real library.  Each version of macOS on which this torch runs has these symbols.
 """
 
 import collections
@@ -32,8 +32,8 @@ from k2mps.core.pins import sha256
 LABEL = "cross-built, statically verified"
 
 FILES = Path(__file__).with_name("macos")
-# The path in the SDK to which each header of the emulator is copied, by the header's path in the
-# emulator's include/.
+# The emulator's headers that are copied into the SDK: {path in the emulator's include/: path in the
+# SDK}.
 _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
     "os/log.h": "usr/include/os/log.h",

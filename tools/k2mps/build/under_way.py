@@ -43,9 +43,9 @@ def _read_by_a_build(git_dir: Path) -> bool:
 
 
 def _free(directory: Path, kind: int) -> bool:
-    """Whether a lock is free.
+    """Whether the lock of a directory is free.
 
-    Takes the lock, and releases it at once.
+    If the lock is free, this function takes it, and releases it at once.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -34,7 +34,7 @@ def clone(project: Project, checkout: Checkout) -> Iterator[Checkout]:
 
 
 def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
-    """Fetches an upstream commit into a clone, and returns its id.
+    """Fetches an upstream commit into a clone, and returns the commit's id.
 
     The branches of the checkout are not searched: they may be out of date, or be the user's own.
 

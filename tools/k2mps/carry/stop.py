@@ -98,7 +98,7 @@ class Stop:
         return git.split_z(self._git.bytes(*how))
 
     def discard(self, head: str, left: Sequence[Sequence[str]]) -> None:
-        """Undoes the patch in the files; raises `ConflictError` if the user has changed files.
+        """Removes the patch from the files; raises `ConflictError` if the user has changed files.
 
         Args:
           head, left: as for `touched`.

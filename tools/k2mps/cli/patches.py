@@ -21,7 +21,7 @@ def _show_written(session: Session, result) -> None:
 
 
 def _show_untracked(session: Session, checkout) -> None:
-    """Warns of the files that did not become part of the patch, because git does not track them."""
+    """Warns of the files that are not part of the patch, because git does not track these files."""
     untracked = checkout.untracked_files()
     if untracked:
         session.console.warn(

@@ -74,7 +74,7 @@ class Session:
         return clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
 
     def request(self, device: str = "mps", **options):
-        """Returns a request for a build with the options --torch and --jobs of this run."""
+        """Returns the request for a build, with this run's options --torch and --jobs."""
         from k2mps.build.builder import Request
         from k2mps.build.doctor import Device
 

@@ -14,8 +14,8 @@ def install() -> None:
     """Makes the first SIGINT, SIGTERM or SIGHUP raise `InterruptedRunError`.
 
     Later signals do nothing.  Otherwise they would interrupt the code that ends child processes;
-    for example, `timeout` sends SIGTERM twice.  A signal stays ignored if it was ignored when this
-    process started, as under nohup.
+    for example, `timeout` sends SIGTERM twice.  If a signal was ignored when this process started,
+    as SIGHUP is under nohup, the signal stays ignored.
     """
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 

@@ -198,7 +198,7 @@ class Objects(Git):
         return self.text("write-tree", "--missing-ok")
 
     def apply(self, diff: bytes) -> Result:
-        """Applies a diff to the index; the result has a status other than 0 if git refuses it."""
+        """Applies a diff to the index.  If git refuses the diff, the result's status is not 0."""
         self._loaded = ""
         return self.run("apply", "--cached", "--whitespace=nowarn", "-", stdin=diff)
 

@@ -95,7 +95,7 @@ def run(
 
 
 def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
-    """Runs a short command and returns its output; empty if the command fails or is missing."""
+    """Runs a short command; returns its output, or "" if the command fails or is missing."""
     argv = [str(word) for word in argv]
     reporter.command(argv)
     try:

@@ -138,7 +138,7 @@ def read(directory: Path, place: str) -> File:
 
 
 def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
-    """Returns the name of the patch that adds each new file, by the file's path in k2's tree.
+    """Returns {path of a new file, in k2's tree: the name of the patch that adds the file}.
 
     Raises:
       SeriesError: two patches add a file, or a patch edits a new file of its own group.

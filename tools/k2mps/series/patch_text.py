@@ -63,7 +63,7 @@ _EDIT = re.compile(
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 # macOS makes this file in each folder that its Finder shows.  The tool ignores the file.
 OF_A_MAC = ".DS_Store"
-# Names that a new file must not have, in lower case.  If .gitattributes or .gitignore were under
+# Names, in lower case, that a new file must not have.  If .gitattributes or .gitignore were under
 # patches/files, git would obey it in this repository.
 _NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")

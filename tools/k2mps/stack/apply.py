@@ -1,6 +1,6 @@
 """Applies the series.  The commits get the same ids on every machine.
 
-First the tool makes a commit of each patch, without a change of any file or ref (see commits.py).
+First the tool makes a commit of each patch, which changes no file and no ref (see commits.py).
 Then git switches the checkout to the last commit.
 """
 

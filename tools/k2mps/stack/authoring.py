@@ -148,7 +148,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     """Adds the edits and the files in `paths` to an index; returns the index's tree.
 
     Args:
-      environment: names the index in GIT_INDEX_FILE; empty for the checkout's own index.
+      environment: has GIT_INDEX_FILE, the path of the index; empty for the checkout's own index.
     """
     checkout.git.bytes("add", "--update", "--", ".", environment=environment)
     if paths:

@@ -50,7 +50,7 @@ class Work:
 
     @property
     def tip_is_known(self) -> bool:
-        """Whether patches/ is as it was when applied; then the series' last commit exists."""
+        """Whether patches/ is unchanged since it was applied; if so, the last commit exists."""
         return bool(self.applied) and not self.changed
 
     def tip(self) -> str:

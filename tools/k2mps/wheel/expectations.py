@@ -60,7 +60,7 @@ def gather(
     """Makes the reference for a wheel.
 
     Args:
-      program: the wheel's Python, by name or path, or a folder with it; None for that of .venv.
+      program: the wheel's Python, by name or path, or a folder with it; None for .venv's Python.
     Raises:
       CheckFailedError: the wheel is for another Python than `program`.
     """

@@ -25,7 +25,7 @@ _ITEM = '<li><a href="{}#sha256={}" data-requires-python="{}">{}</a> {}</li>\n'
 
 
 def write(directory: Path, base_url: str = "") -> Path:
-    """Writes mps.html for the wheels of a directory; returns its path.
+    """Writes mps.html for the wheels of a directory; returns the page's path.
 
     The page depends only on the wheels and the URL.
 

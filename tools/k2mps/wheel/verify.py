@@ -37,7 +37,7 @@ def check(
 
     Args:
       checkout: a checkout of k2, in whose repository the commits of the series are made.
-      python: the wheel's Python, by name or path, or a folder with it; None for that of .venv.
+      python: the wheel's Python, by name or path, or a folder with it; None for .venv's Python.
     """
     with environment.reporter.task(f"verifying {path.name}"):
         # The wheel is read before `gather` downloads anything.
