@@ -196,14 +196,14 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
 
 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
-    """Downloads torch's wheel for macOS once; returns the folder with its unpacked package."""
+    """Downloads torch's wheel for macOS once; returns the folder of torch's unpacked package."""
     version = version_in(torch)
     target, system = f"{torch.name}-{version}-{python.tag}", platform(version)
     return _fetch(environment, torch, target, _TORCH_PARTS, system, python.version) / "torch"
 
 
 def fetch_zig(environment: Environment) -> Path:
-    """Downloads zig's wheel once; returns the folder with its headers for macOS."""
+    """Downloads zig's wheel once; returns the folder with zig's headers for macOS."""
     [zig] = environment.requirements("cross")
     return _fetch(environment, zig, f"zig-{version_in(zig)}", _ZIG_PARTS)
 
