@@ -78,7 +78,8 @@ enum CtcSizes {
   kCtcArcsOfLane = 3,
   // The number of frames whose scores a lane of ctc_best_scores loads at once.
   kCtcBestFramesAhead = 4,
-  // The most threads of a threadgroup in the other kernels.
+  // The most threads of a threadgroup in kernels other than ctc_best_scores and
+  // ctc_sums.
   kCtcThreads = 128,
   // Floats of threadgroup memory for a block of best scores, or of sums.
   kCtcBestFloats = 3072,

@@ -207,7 +207,8 @@ inline void WriteRow(constant CtcParams &params, Input input,
     labels[thread_id] = label;
     values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The last thread with a label adds up this label's sums of all simdgroups.
+    // For each label, the last thread with the label adds up the sums that the
+    // simdgroups have computed for the label.
     const bool is_last = thread_id < count && (thread_id + 1 == count ||
                                                labels[thread_id + 1] != label);
     if (is_last && HasColumn(params, label)) {
@@ -279,8 +280,7 @@ struct WriteRows {
   void Finish(int, Sums, Sums) const {}
 };
 
-// Does what ctc_gradient does, if ctc_sums kept only every
-// params.frames_of_block-th frame.
+// Does the work of ctc_gradient if not every frame is a checkpoint.
 //
 // scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
 //            FSAs with many states

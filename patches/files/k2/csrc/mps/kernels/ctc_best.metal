@@ -47,7 +47,8 @@ struct BestCheckpoints {
   }
 };
 
-// best             the checkpoints, every params.frames_of_best_block frames
+// best             the checkpoints, one for each params.frames_of_best_block
+//                  frames
 // scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs
 //                  with many states
 // best_totals      [params.num_fsas][2], the score of an FSA's best path: first
@@ -246,7 +247,7 @@ struct Pruning {
   device uint *kept;
 };
 
-// Writes the words of `kept` of frame t.
+// Writes the words of `kept` that belong to frame t.
 //
 // to_src, to_dest       forward scores in frames t and t + 1
 // from_src, from_dest   backward scores in frames t and t + 1

@@ -25,12 +25,12 @@
 
 // For kernels only: CTC without a lattice.
 //
-// intersect_dense makes a lattice of decoding graphs and b_scores.  The kernels
-// of CTC compute the log-sum over the paths of that lattice, and the gradient
-// of this log-sum, without the lattice.  The recursions are those of A. Graves
-// et al., Connectionist Temporal Classification, 2006, section 4.1, but for any
-// graph, not only for a chain of symbols.  For a frame t = 0, 1, ..., T - 1 and
-// an arc from src to dest with a symbol,
+// intersect_dense makes a lattice from decoding graphs and b_scores.  The
+// kernels of CTC compute the log-sum over the paths of that lattice, and the
+// gradient of this log-sum, without the lattice.  The recursions are those of
+// A. Graves et al., Connectionist Temporal Classification, 2006, section 4.1,
+// but for any graph, not only for a chain of symbols.  For a frame t = 0, 1,
+// ..., T - 1 and an arc from src to dest with a symbol,
 //
 //   y(t, arc)      = arc.score + b_scores[t][symbol]
 //   alpha(t + 1, dest) = log sum exp(alpha(t, src) + y(t, arc))
@@ -152,7 +152,7 @@ inline IncidentArc GetArc(constant CtcParams &params, Input input,
                      arc.score, params.has_penalties && input.penalized[i]};
 }
 
-// What is the same for all arcs of an FSA in a frame.
+// The values that all arcs of an FSA share in a frame.
 struct Frame {
   int first_word;  // the frame's first word of this FSA in `kept`
   int row_begin;   // where the frame's row begins in b_scores
@@ -180,9 +180,9 @@ inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
 }
 
 // Returns the sum over one path, which consists of one arc.  Returns an empty
-// sum if the arc is not kept.  A BestScore contains only the score of the
-// symbol.  Size() adds the arc's own score, because the order of the additions
-// decides which arcs are kept.
+// sum if the arc is not kept.  A result of type BestScore is the score of the
+// symbol alone.  Size() adds the arc's own score before the symbol's score,
+// because the order of the additions can change which arcs are kept.
 template <typename Sum>
 inline Sum OneArc(Loaded loaded, Frame frame, IncidentArc arc);
 template <>
@@ -215,7 +215,7 @@ inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
   return OneArc<Sum>(Load<Sum>(input, frame, arc), frame, arc);
 }
 
-// Extends the best path to a state by an arc, and returns the score of the
+// Extends the best path of a state by an arc, and returns the score of the
 // extended path.  For a PathSum, returns the exponent of the extended sum.
 inline float Size(BestScore state, IncidentArc arc, BestScore one) {
   return state.max + arc.score + one.max;
@@ -225,8 +225,8 @@ inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
   return AddExponents(state.exponent, one.exponent).high;
 }
 
-// Returns how many states an FSA may have at most so that a threadgroup of
-// `threads` threads keeps the sums of the states in threadgroup memory.
+// Returns the largest number of states for which a threadgroup of `threads`
+// threads keeps the sums of an FSA's states in threadgroup memory.
 constexpr int CachedStates(int threads) {
   return threads * kCtcCachedStatesOfThread < kCtcMaxCachedStates
              ? threads * kCtcCachedStatesOfThread

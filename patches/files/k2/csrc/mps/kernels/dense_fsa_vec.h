@@ -44,7 +44,8 @@ struct DenseFsaVecParams {
   int first_segment;
   int num_symbols;
   int sequence_stride, frame_stride, symbol_stride;  // of log_probs
-  // The row of the scores where each segment begins, then where the last ends.
+  // The row of the scores where each segment begins, and the row where the last
+  // segment ends.
   int first_rows[kDvMaxSegments + 1];
   int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
 };

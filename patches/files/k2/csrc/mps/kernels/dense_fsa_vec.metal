@@ -20,7 +20,8 @@
 
 #include "k2/csrc/mps/kernels/dense_fsa_vec.h"
 
-// Makes the scores of a DenseFsaVec from log-probs, and computes the gradient.
+// Makes the scores of a DenseFsaVec from log-probs, and computes the gradient
+// of the log-probs.
 //
 // The first column of the scores is for symbol -1.  Each segment has a row for
 // each of its frames.  In these rows, symbol -1 has the score -infinity.  The

@@ -197,7 +197,7 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
 struct Part {
   // The FSA and its states, begin to end - 1.
   int fsa, begin, end;
-  // Thread i has the FSA's elements first + i, first + i + step, ...
+  // Thread i does the FSA's arcs (or states) first + i, first + i + step, ...
   int first, step;
 };
 
@@ -238,8 +238,9 @@ template <typename Score>
 struct Scores {
   device Score *states;   // [num_states]
   device float *totals;   // [num_fsas], -infinity for an FSA without states
-  device int *best_arcs;  // [num_states], the last one of the best arcs of each
-                          // state, or -1; only in the tropical semiring
+  device int *best_arcs;  // [num_states], each state's best arc (the last one
+                          // if several are equally good), or -1; only in the
+                          // tropical semiring
 };
 
 // Returns the score of a state, which is the sum over its arcs.

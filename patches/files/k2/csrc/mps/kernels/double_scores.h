@@ -56,14 +56,14 @@ struct DoubleScoresParams {
   int is_forward;    // 1 for forward scores, 0 for backward scores
   int of_totals;     // whether `grad` is the gradient of total scores
   int grad_stride;   // distance between the gradients of successive totals
-  int num_parts;     // threadgroups of an FSA, in kernels over arcs
-  int first_batch;   // first batch of this dispatch, in kernels over batches
+  int num_parts;     // threadgroups of an FSA, if the kernel uses Part
+  int first_batch;   // first batch of this dispatch, if the kernel uses Batches
   int last_batch;    // one past the last batch of this dispatch
 };
 
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
-  kDsArcThreads = 256,  // in kernels over arcs
+  kDsArcThreads = 256,  // threads of a threadgroup, in kernels that use Part
   kDsArcsOfThread = 3,  // arcs of a state that a thread loads ahead
 };
 

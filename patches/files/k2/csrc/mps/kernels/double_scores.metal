@@ -152,10 +152,10 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 //
 // The forward score of a state is a sum over the arcs that enter the state.
 // The backward score is a sum over the arcs that leave the state.  The share of
-// an arc is the part of the sum that comes from the arc, from 0 to 1.  The
-// gradient of the arc is its share times the state's gradient.  The gradient of
-// a state is the caller's gradient plus the gradients of the arcs through which
-// other states use the state's score.
+// an arc is a number from 0 to 1: the part of the sum that comes from the arc.
+// The gradient of the arc is its share times the state's gradient.  The
+// gradient of a state is the caller's gradient plus the gradients of the arcs
+// through which other states use the state's score.
 
 // Computes the shares of arcs in forward scores if params.is_forward, else the
 // shares in backward scores.  Each threadgroup does a Part.
@@ -259,8 +259,9 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                ComputeGradient<Arcs>{arcs, grads, final, of_totals, factor});
 }
 
-// Computes the gradient of forward scores if params.is_forward, else of
-// backward scores.  There is one threadgroup for each FSA.
+// Computes the gradient of the arcs' scores from the gradient of forward scores
+// if params.is_forward, else from the gradient of backward scores.  There is
+// one threadgroup for each FSA.
 //
 // incoming_begins, incoming   see IncomingArcs; only for backward scores
 // scores, shares, grad, state_grad, arc_grad   see Gradients
@@ -338,9 +339,9 @@ decltype(double_arc_post<LogScore>) double_arc_post<LogScore>;
 template [[host_name("double_arc_post_tropical")]] [[kernel]]
 decltype(double_arc_post<BestScore>) double_arc_post<BestScore>;
 
-// Computes the gradient of total scores in the log semiring.  The gradient of
-// an arc is its posterior times the gradient of the total score.  Each
-// threadgroup does a Part.
+// Computes the gradient of the arcs' scores from the gradient of total scores,
+// in the log semiring.  The gradient of an arc is its posterior times the
+// gradient of the total score.  Each threadgroup does a Part.
 //
 // grad      [num_fsas], with distance params.grad_stride between elements
 // arc_grad  [num_arcs]; all elements are written
@@ -378,11 +379,11 @@ kernel void double_totals_backprop(
 // plus the arc's score, plus the backward score of the arc's destination, minus
 // the total score.  So the gradient of a state's forward score is the sum of
 // arc_grad over the arcs that leave the state.  The gradient of a state's
-// backward score is the sum over the arcs that enter the state.  The gradient
-// of the total score is the negative sum over all arcs of the FSA.  One half of
-// this sum is added to the gradient of the final state's forward score, the
-// other half to the gradient of the initial state's backward score.  All sums
-// are added up in a fixed order.
+// backward score is the sum of arc_grad over the arcs that enter the state.
+// The gradient of the total score is minus the sum of arc_grad over all arcs of
+// the FSA.  One half of this gradient is the gradient of the final state's
+// forward score, the other half is the gradient of the initial state's backward
+// score.  All sums are added up in a fixed order.
 //
 // Each threadgroup does a Part.
 //

@@ -35,7 +35,7 @@
 // Two measures save time in each frame.  If an FSA has at most
 // kIdMaxCachedStates states, threadgroup memory keeps the scores of the
 // previous frame.  A lane keeps the first arcs of its first state in registers,
-// and loads the elements of b_scores of these arcs one frame ahead.
+// and loads these arcs' elements of b_scores one frame ahead.
 
 using namespace metal;
 
@@ -58,7 +58,8 @@ struct Lane {
   int index, width;  // the index of the lane in its group, and the group's size
 };
 
-// An arc: the state at its other end, its score and its column in b_scores.
+// An arc of the state whose score is computed: the state at the arc's other
+// end, the arc's score, and its column in b_scores.
 struct Step {
   int other;
   float score;

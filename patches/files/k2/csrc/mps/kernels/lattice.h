@@ -84,11 +84,11 @@ enum LatticeGradBuffer {
 struct LatticeParams {
   int num_fsas;
   int num_states;   // of all FSAs
-  int num_steps;    // number of times: rows of the longest sequence, plus 1
+  int num_steps;    // times of the longest sequence: the number of rows, plus 1
   int num_words;    // words for one time; a word is for 32 states of an FSA
   int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
-  float beam;       // -infinity keeps the best paths only
+  float beam;       // -infinity keeps only the best paths
   int has_best_arcs;
 };
 
@@ -99,7 +99,7 @@ struct BestPathsParams {
 
 struct BatchesParams {
   int num_fsas;
-  int num_steps;  // number of times, which is also the number of batches
+  int num_steps;  // times of the longest sequence; each time has a batch
   int num_states;
   int num_arcs;
 };

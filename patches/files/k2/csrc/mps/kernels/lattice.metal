@@ -29,7 +29,7 @@
 // ordered by FSA, then by time.
 //
 //   count_lattice    counts the kept states and arcs of each frame
-//   place_lattice    adds up the counts, to find the totals, and where each
+//   place_lattice    adds up the counts to find the totals, and where each
 //                    frame begins
 //   emit_lattice     writes states, arcs and maps at their positions
 //   find_best_paths  finds the best paths if a limit of the lattice's size is
@@ -37,8 +37,8 @@
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
-// kernels never store the product before pruning.  They store only which of its
-// states are kept, in `words`.
+// kernels never store the unpruned product.  They store only which states of
+// the product are kept, in `words`.
 
 using namespace metal;
 
@@ -61,9 +61,9 @@ using namespace metal;
         b_begins, a_to_b_map, state_scores, best_arcs                        \
   }
 
-// Returns the index of a frame's first word; see count_lattice.  An FSA's last
-// word need not be full.  No two FSAs share a word, because each FSA has room
-// for one more word than its states fill.
+// Returns the index of a frame's first word; see count_lattice.  The last word
+// of an FSA may have unused bits.  FSAs do not share words, because adding
+// `index` leaves an additional word for each earlier FSA.
 inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
 }

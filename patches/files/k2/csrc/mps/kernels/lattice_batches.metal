@@ -30,9 +30,9 @@ using namespace metal;
 
 // Lists the arcs that enter each state, in the order of the lattice.  A
 // simdgroup does one frame.  The simdgroup sorts the arcs that enter the frame
-// by destination, with a counting sort that takes 32 arcs at a time.  If
-// several lanes have the same destination, the first one of these lanes counts
-// for all.
+// by destination, with a counting sort that takes 32 arcs at a time.  If the
+// arcs of several lanes have the same destination, the first of these lanes
+// counts all these arcs.
 //
 // arcs           [num_arcs]
 // frame_states   [num_fsas * num_steps + 1], where the states of each frame
@@ -40,8 +40,8 @@ using namespace metal;
 // frame_arcs     [num_fsas * num_steps + 1], where the arcs that leave each
 //                frame begin
 // next           [num_states], scratch
-// row_splits     [num_states + 1], gets where the arcs that enter each state
-//                begin in `incoming`
+// row_splits     [num_states + 1], gets the position in `incoming` at which
+//                the arcs that enter each state begin
 // incoming       [num_arcs], gets the indexes of the arcs
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
@@ -129,8 +129,8 @@ kernel void place_batches(
             begin = min(thread_id * each, num_parts),
             end = min(begin + each, num_parts);
   int own = 0;
-  // The first pass adds up the sizes of the thread's parts.  The second pass
-  // writes row_splits2.
+  // A part is the states of one FSA at one time.  The first pass adds up the
+  // sizes of the thread's parts.  The second pass writes row_splits2.
   for (int pass = 0; pass < 2; ++pass) {
     int sum = pass == 0 ? 0 : sums[thread_id] - own;
     for (int i = begin; i < end; ++i) {

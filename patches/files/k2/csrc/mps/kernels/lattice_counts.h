@@ -32,8 +32,9 @@ constant int kMaybeAccessible = 0x80;
 constant int kMaybeCoaccessible = 0x100;
 constant int kNonempty = 0x02;
 
-// Returns `value` of the last of those lanes before this lane that have their
-// bits set in `bits`, or `none` if there is no such lane.
+// Among the lanes before this lane, finds the last one whose bit is set in
+// `bits`.  Returns the `value` of that lane, or `none` if there is no such
+// lane.
 inline int OfLaneBefore(int value, uint bits, int lane, int none) {
   const uint below = Below(bits, lane);
   const int before =
@@ -56,8 +57,8 @@ struct Count {
 };
 
 // Counts the kept states of a frame, and writes the frame's words.  In the
-// result, leaving_arcs counts only the arcs that this lane has seen; the other
-// members are the same in all lanes.
+// result, leaving_arcs counts only the arcs that leave this lane's states; the
+// other members are the same in all lanes.
 inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
                          device uint2 *words, int lane) {
   Count count = {0, 0, 0, 0};
@@ -85,9 +86,9 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   return broken;
 }
 
-// Arcs begin, ..., end - 1 of the graph leave a frame.  Counts the kept arcs
-// among these arcs, and returns the number of states that the kept arcs leave.
-// In `count`, not_properties differs between lanes.
+// Counts the kept arcs among arcs `begin` to end - 1 of the graph, which leave
+// a frame.  Returns the number of states that the kept arcs leave.  In `count`,
+// not_properties differs between lanes.
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {
   int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
@@ -116,9 +117,9 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
   return num_sources;
 }
 
-// Returns how many states of a frame are entered by kept arcs.  The arcs are at
-// positions begin, ..., end - 1 of in.incoming, sorted by the states that they
-// enter.
+// Returns how many states of a frame the kept arcs enter.  The arcs that enter
+// the frame are at positions `begin` to end - 1 of in.incoming, sorted by the
+// states that they enter.
 inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
   int num_dests = 0, last_dest = -1;
   for (; begin < end; begin += kLtSimdWidth) {

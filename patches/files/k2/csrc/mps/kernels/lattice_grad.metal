@@ -22,16 +22,17 @@
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // Computes the gradients of the graphs and of b_scores from the gradient of the
-// lattice's arcs.  Each element is a sum, added up in the order of the
-// lattice's arcs, so all runs give bit for bit the results of IndexAdd() on the
-// CPU. lattice.metal defines the word frame.
+// lattice's arcs.  Each element of these gradients is a sum over arcs of the
+// lattice.  The kernels add up the arcs in the lattice's order, so all runs
+// give bit for bit the results of IndexAdd() on the CPU.  lattice.metal defines
+// the word frame.
 
 using namespace metal;
 
 // Adds up the gradient of b_scores.  A simdgroup does one row of b_scores, 32
-// arcs at a time.  These arcs belong to one frame of each FSA that has the
-// row's sequence.  If several lanes have the same element of b_scores, the
-// first one of these lanes adds for all.
+// arcs at a time.  The arcs of a row are the arcs of one frame of each FSA of
+// the row's sequence.  If the arcs of several lanes were made from the same
+// element of b_scores, the first of these lanes writes the sum.
 //
 // arc_grad       [arcs of the lattice]
 // arc_map_b      [arcs of the lattice], the element of b_scores from which each

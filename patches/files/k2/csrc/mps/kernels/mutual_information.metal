@@ -119,9 +119,9 @@ inline Edges GetEdges(constant MutualInformationParams &params,
 }
 
 // Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of
-// LogAdd().  The errors of the fast functions are 2^-21 of 1 + exp(diff).
-// These errors are smaller than the errors of rounding the scores, which are
-// sums of hundreds of terms.
+// LogAdd().  The fast functions have the effect of a relative error of 2^-21 in
+// 1 + exp(diff).  This effect is smaller than the rounding errors of the
+// scores, which are sums of hundreds of terms.
 inline float FastLogAdd(float x, float y) {
   const float larger = select(x, y, x < y), diff = select(y, x, x < y) - larger,
               sum = larger + fast::log(1.0f + fast::exp(diff));
@@ -135,7 +135,7 @@ inline bool IsFinite(float x) { return x - x == 0.0f; }
 // simdgroup load and store kMiColumns neighboring elements of a row together,
 // and 32 / kMiColumns rows at once.  So tiles are in threadgroup memory.
 constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
-constant int kMoves = kMiColumns;           // elements of a lane in a tile
+constant int kMoves = kMiColumns;           // elements of a tile for each lane
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;
 
 // Loads from[offset + s * stride + t] for each cell (s, t) that the kMiColumns
@@ -200,7 +200,7 @@ inline void LoadShares(Rows rows, device const float *p, thread int *row_of_p,
 //           share of cell (s, t) is at [(t + (1 + t_offset) * s) % (T + 1)][s],
 //           where s and t are counted from the first cell of the boundary.  The
 //           share is 1 if t is 0, and 0 if s is 0 and t is not 0.  If a share
-//           is not finite, the gradients that it divides are 0
+//           is not finite, the cell passes no gradient on
 // ans       [B], gets the score of (s_end, t_end)
 // edges     [B][2][T + 1]; not used if there is one band
 //

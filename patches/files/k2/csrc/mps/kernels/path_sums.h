@@ -53,8 +53,8 @@ struct PathSum {
 // 2^29, the exponent of a score of 3.7e8.
 //
 // The distance between floats below 2^29 is at most 32.  So the significands of
-// a state and of an arc are within a factor of 2^17 of 1, and rounding changes
-// the largest exponent of a sum by at most 16.  Relative to 2^(the rounded
+// a state and of an arc are between 2^-17 and 2^17, and rounding changes the
+// largest exponent of a sum by at most 16.  Relative to 2^(the rounded
 // exponent), the largest term of the sum is over 2^-50, and the terms that
 // AddPaths() leaves out are below 2^-76.
 constant float kMaxExponent = 536870912.0f;
@@ -119,9 +119,9 @@ inline float PowerOf2(float exponent) {
   return as_type<float>(as_type<int>(exponent + 12583039.0f) << 23);
 }
 
-// Returns the sum of two exponents as a pair.  The low part is 0 if the sum is
-// greater than kMaxExponent, because the low part might be too large for a
-// significand to absorb.
+// Returns the sum of two exponents as a pair.  If the exponents are floats and
+// the sum reaches kMaxExponent in magnitude, the low part is 0.  Otherwise a
+// caller might have to multiply a significand by too large a power of 2.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
   const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
@@ -158,9 +158,10 @@ inline SplitScore Split(float score) {
   const float size = metal::fabs(score);
   const bool is_large = size > 5e5f && size < 1e13f;
   const float multiple = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
-  // The first fma() has no rounding error.  `low` adds the rounding error of
-  // `second`.  So the rest is the score minus an exact multiple of the pair
-  // kLog2.  The error of kLog2 itself cancels in a posterior.
+  // The fma() with kLog2.high has no rounding error, and `low` includes the
+  // rounding error of `second`.  So the rest is the score minus an exact
+  // multiple of the pair kLog2.  The error of kLog2 itself cancels in a
+  // posterior.
   const float second = metal::fma(-multiple, kLog2.low, 0.0f);
   const TwoFloat rest =
       TwoSum(metal::fma(-multiple, kLog2.high, score), second);
@@ -244,7 +245,7 @@ inline PathSum<TwoFloat, TwoFloat> ExpOf<PathSum<TwoFloat, TwoFloat>>(
                                      TimesExp(exp.significand, split.rest.low)};
 }
 
-// Extends the paths to a state by an arc, and adds them to a sum.  `arc` is the
+// Extends the paths of a state by an arc, and adds them to a sum.  `arc` is the
 // exponential of the arc's score.  The sum is relative to 2^max, and `max` is
 // about the largest exponent of the terms.  There is no branch, so that a GPU
 // can compute several arcs of a state at the same time.
@@ -281,10 +282,10 @@ inline PathSum<TwoFloat, T> MakeSum(TwoFloat max, T sum) {
                               Times(sum, PowerOf2(-size))};
 }
 
-// MaxInOrder() and AddInOrder() add up arcs like calls of LogAdd()
-// (k2/csrc/utils.h) in the order of the arcs: after a NaN, the sum begins again
-// with the next arc.  The caller passes all arcs to MaxInOrder(), and then all
-// arcs to AddInOrder().
+// MaxInOrder() and AddInOrder() treat a NaN as k2's CPU code does, which calls
+// LogAdd() (k2/csrc/utils.h) for one arc after another: after a NaN, the sum
+// begins again with the next arc.  The caller passes all arcs to MaxInOrder(),
+// and then all arcs to AddInOrder().
 template <typename T>
 inline TwoFloat MaxInOrder(TwoFloat max, PathSum<TwoFloat, T> state,
                            PathSum<TwoFloat, T> arc) {

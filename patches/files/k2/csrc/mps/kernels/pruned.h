@@ -120,8 +120,8 @@ enum PrunedPhase {
   kPrInsert = 3,
   kPrFindFirsts = 4,
   kPrMakeStates = 5,
-  // After the last frame.  For earlier frames, Resolve() runs in the dispatch
-  // of the next frame's kPrExpand.
+  // Only after the last frame.  For earlier frames, Resolve() runs in the
+  // dispatch that does kPrExpand of the next frame.
   kPrResolve = 6,
 };
 
@@ -147,8 +147,9 @@ enum PrunedSizes {
   // is smaller, because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
-  // A window of kPrWindow frames is pruned at once, and a new window begins
-  // kPrShift frames later; see MultiGraphDenseIntersectPruned::Intersect().
+  // The frames of a window, kPrWindow at most, are pruned together.  Each
+  // window ends kPrShift frames after the previous window, or with the last
+  // frame; see MultiGraphDenseIntersectPruned::Intersect().
   kPrWindow = 30,
   kPrShift = 20,
 };
@@ -172,8 +173,9 @@ enum PrunedInfo {
   kPrIsNew = 13,         // whether this is the first chunk of the stream
   kPrFrozenStates = 14,  // states of the lattice that no later chunk changes
   kPrFrozenArcs = 15,    // arcs of the lattice that no later chunk changes
-  // kPrNotProperties, kPrEntered and kPrLeft count only frozen arcs.  The
-  // following numbers count all other arcs.
+  // For a chunk, kPrNotProperties, kPrEntered and kPrLeft describe only the
+  // arcs that kPrFrozenArcs counts.  The following three numbers describe all
+  // other arcs.
   kPrLiveNotProperties = 16,
   kPrLiveEntered = 17,
   kPrLiveLeft = 18,
@@ -188,7 +190,7 @@ enum PrunedErrors {
   // host's own checks raise an error if the input is wrong.
   kPrScores = 4,      // the best path's forward and backward scores differ
   kPrNan = 8,         // a score is NaN or infinity
-  kPrBeamRange = 16,  // a beam is not a normal number
+  kPrBeamRange = 16,  // a beam is less than 1e-30 or NaN
   kPrFinalArcs = 32,  // the last frame's arcs do not all enter one final state
 };
 

@@ -252,8 +252,8 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
       const int index = Find(begins, num_seqs, i), state = i - begins[index];
       const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
       row_ids1[i] = index;
-      // The last of the kPrStates states, and a final state that no arc enters,
-      // have no arcs.  So out_begins is not read for these two states.
+      // No arc leaves the last of the infos[kPrStates] states, or a final state
+      // that no arc enters.  So out_begins is not read for these two states.
       first_arc = arc_begins[index] + (state < Get(seq.infos + kPrStates) - 1
                                            ? seq.out_begins[state]
                                            : Get(seq.infos + kPrArcs));

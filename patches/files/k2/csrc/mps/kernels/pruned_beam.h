@@ -54,8 +54,9 @@ inline ulong Rounded(ulong x, int shift, bool is_more) {
   return whole + (up ? 1ul : 0ul);
 }
 
-// Returns a double with a significand of at most 53 bits.  A rounded
-// significand may have 54 bits; then the significand is a power of 2.
+// Returns the double significand * 2^exponent, with a significand of at most 53
+// bits.  The argument `significand` may have 54 bits if rounding made it a
+// power of 2.
 inline Double Normal(ulong significand, int exponent) {
   if ((significand >> 53) == 0) return Double{significand, exponent};
   return Double{significand >> 1, exponent + 1};

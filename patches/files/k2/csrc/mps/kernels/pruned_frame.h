@@ -41,8 +41,8 @@
 // once.  The only atomic operations are maxima and minima, so the results do
 // not depend on the order in which simdgroups run.
 
-// Sets infos[kPrHasFinal] if one of the arcs begin to end - 1, which leave a
-// state of the last frame, has label -1.
+// Sets infos[kPrHasFinal] if an arc with an index from `begin` to end - 1 has
+// label -1.  These arcs leave a state of the last frame.
 inline void FindFinalArc(Sequence seq, int begin, int end) {
   if (!seq.params->allow_partial) return;
   for (int i = begin; i < end; ++i)
@@ -71,8 +71,8 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-// The range of words, begin to end - 1, on which a simdgroup works.  A word is
-// for 32 arcs.
+// The range of words, begin to end - 1, on which a simdgroup works.  A word has
+// a bit for each of 32 arcs.
 struct Words {
   int begin, end;
 };
@@ -331,12 +331,13 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
 }
 
 // An arc under the cutoff remains if another arc makes its destination active.
-// An arc is dropped if its score is too far below the best score of its
-// destination.  The pruning would drop such an arc later: in the pruning, the
-// score of a path exceeds the best path's score by at most 2, see
-// PropagateBackward() of intersect_dense_pruned.cu.  Instead of 2, this step
-// uses 2.5 and a relative term.  The difference is more than the rounding in
-// the frames of a window.
+// An arc is dropped if the best score of its destination exceeds the arc's
+// score by more than a limit.  The pruning of the window would drop such an arc
+// later, because PropagateBackward() of intersect_dense_pruned.cu checks that
+// no path's score exceeds the best path's score by more than 2.  So a limit of
+// output_beam + 2 would be enough.  This step uses 2.5 and a relative term
+// instead of 2.  The difference is more than the rounding error in the frames
+// of a window.
 template <int kUnroll>
 inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];

@@ -142,8 +142,9 @@ inline int ArcAt(Sequence seq, int at) {
   return InRing(at, seq.params->max_arcs);
 }
 
-// Returns the memory of sequence `index`, with the tables and rings at index
-// `place`.
+// Returns the memory of sequence `index`.  The sequence uses the rings at index
+// `place`.  If all sequences share a graph, it also uses the tables at this
+// index.
 inline Sequence GetSequence(
     int index, int place, device const Arc *arcs,
     device const int *state_begins, device const int *leaving_begins,
@@ -200,7 +201,7 @@ struct Team {
   bool IsFirst() const { return index == 0 && lane == 0; }
 };
 
-// A barrier between two steps, if a threadgroup is a team.
+// The barrier between two steps of a team that is a whole threadgroup.
 inline void Barrier() {
   threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
 }
@@ -283,7 +284,7 @@ inline Step StepOf(Sources sources, int i, bool exists) {
               lane};
 }
 
-// Visits the `total` arcs that leave the states of `sources`, 32 at once.
+// Visits the `total` arcs that leave the states of `sources`, 32 arcs at once.
 template <typename Visitor>
 inline void VisitAll(Team team, Sources sources, int total,
                      thread Visitor &visitor) {
@@ -294,15 +295,18 @@ inline void VisitAll(Team team, Sources sources, int total,
 }
 
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
-// so the other arcs wait in a queue until there are 32 of them.  If the queue
-// is empty and 16 or more of 32 arcs are not pruned, these arcs do not wait.
-// Of a pruned arc, only `dests` is read.  `dests` of 32 * kPrAhead arcs is
-// loaded at once, so that the loads do not wait for each other.
+// so the kept arcs wait in a queue until the queue has 32 of them.  But if the
+// queue is empty and at least 16 of 32 arcs are kept, these kept arcs are
+// visited without waiting.  For a pruned arc, only its element of `dests` is
+// read.  The elements of 32 * kPrAhead arcs are loaded at once, so that the
+// loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
                       int total, thread Visitor &visitor) {
   int waiting = 0;
-  uint kept = 0;  // bit k: whether the arc 32 * k after this lane's arc is kept
+  // A bit for each of the kPrAhead arcs that this lane loads at once, 1 if the
+  // arc is kept.
+  uint kept = 0;
   for (int n = 0; n * kPrSimdWidth < total; ++n) {
     const int i = n * kPrSimdWidth + team.lane;
     if (n % kPrAhead == 0) {
@@ -386,16 +390,17 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
   }
 }
 
-// Returns whether the arcs of frame t enter the final state, whatever their
-// labels are.  The arcs of the last frame do so if allow_partial is set and
-// none of them has label -1.
+// Returns whether all arcs of frame t enter the final state, although their
+// labels are not -1.  The arcs of the last frame do so if allow_partial is set
+// and none of them has label -1.
 inline bool IsPartial(Sequence seq, int t) {
   return seq.params->allow_partial && t == seq.num_rows - 1 &&
          Get(seq.infos + kPrHasFinal) == 0;
 }
 
-// Returns the score of an arc of the graph at frame t, -infinity if the arc's
-// label has no column of scores.
+// Returns the score of an arc of the graph at frame t: the graph's score, and
+// unless is_partial, the element of b_scores for the arc's label.  If the label
+// has no column in b_scores, -infinity takes the place of the element.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
   const long row = long(t) * seq.params->stride;  // NOLINT
   const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;

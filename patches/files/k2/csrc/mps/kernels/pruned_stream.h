@@ -82,7 +82,7 @@ struct PrunedLoad {
   int stride;    // distance between rows of all chunks, in elements
   int num_columns;
   int beam;         // the bits of the float
-  int base;         // the number in the lattice of the state with number 0 here
+  int base;         // a state's number in the lattice minus its number here
   int first_frame;  // the first of the kPrSaved frames that exists
   int num_states[kPrSaved];  // of each saved frame
   int num_arcs[kPrSaved];    // of each saved frame

@@ -126,8 +126,8 @@ inline Window LiveWindow(Sequence seq) {
   return Window{frozen.next, frozen.end + 1, frozen.end + 1, true};
 }
 
-// Finds the arcs with label -1 for a chunk without frames.  For other chunks,
-// FindFirsts() finds these arcs.
+// If the chunk has no frames, looks for arcs with label -1.  For other chunks,
+// FindFirsts() does this.
 inline void FindFinalArcs(Sequence seq, Team team) {
   if (seq.num_rows != kPrHistory + 1) return;
   const Frame frame = seq.frames[kPrHistory];
@@ -138,8 +138,8 @@ inline void FindFinalArcs(Sequence seq, Team team) {
   }
 }
 
-// A visitor of the arcs of the row after the last frame of a chunk.  Arcs with
-// a finite score enter the final state, and all other arcs are dropped.
+// Visits the arcs of the row that follows a chunk's last frame.  Arcs with a
+// finite score enter the final state, and all other arcs are dropped.
 struct FinalExpansion {
   Sequence seq;
   int t;
@@ -203,8 +203,8 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
   }
 }
 
-// Does one of the steps that follow the frames: step 0, then a step for each
-// frame, then four steps for each of the two windows.
+// Does one of the steps that follow the steps of the frames: step 0, then a
+// pruning step for each frame, then four steps for each of the two windows.
 inline void DoPruningStep(Sequence seq, Team team, int step) {
   const int most_frames = seq.params->num_rows - 1;
   const Window frozen = FrozenWindow(seq);
@@ -370,8 +370,8 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
   }
 }
 
-// old_arcs     the arcs of the lattice that earlier chunks saved, with the
-//              states and scores of the result
+// old_arcs     the arcs of the lattice that earlier chunks saved; their states
+//              already have their numbers in the whole lattice
 // out          the other arcs; `base` must be added to the states of these arcs
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs] of all
 //              streams, get the row splits and row ids of the lattices

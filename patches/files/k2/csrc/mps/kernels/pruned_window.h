@@ -134,10 +134,10 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   if (visitor.is_wrong) Fail(seq, kPrScores);
 }
 
-// `count` states of the ring, from state `first` on, have numbers in the
-// lattice when a window is done.  The first `num_old` of these states had
-// numbers before.  Write() writes the arcs that leave the first `num_sources`
-// of these states.
+// When a window is done, the kept ones of `count` states of the ring, from
+// state `first` on, have numbers in the lattice.  The first `num_old` of the
+// `count` states were numbered by an earlier window.  Write() writes the arcs
+// that leave the first `num_sources` of the `count` states.
 struct Numbered {
   int first, count, num_old, num_sources;
 };

@@ -45,13 +45,13 @@ inline int NumRows(constant RnntSmoothedParams &params) {
   return params.B * (params.T + params.S + 1);
 }
 
-// 1e-25 and its log.  A sum of exponentials below 1e-25 is computed again from
-// the logits, because terms may be missing from it: products of exp() below
-// 1.2e-38 underflow.
+// 1e-25 and its log.  If a sum of exponentials is below 1e-25, it is computed
+// again from the logits, because terms may be missing from it.  Each term is a
+// product of two exponentials, which underflows if it is below 1.2e-38.
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
-// The log of float64's smallest normal number.  k2 clamps logs to this number,
-// see rnnt_normalizers.py.
+// The log of float64's smallest normal number.  k2 replaces smaller logs by
+// this number, see rnnt_normalizers.py.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.

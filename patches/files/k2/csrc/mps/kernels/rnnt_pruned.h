@@ -59,8 +59,8 @@ struct RnntPrunedParams {
 
 struct RnntReduceParams {
   int B;
-  int sums;       // 1 if all sequences have one loss, 0 if each has its own
-  float divisor;  // of the sum
+  int sums;       // 1 for one loss of all sequences, 0 for a loss of each
+  float divisor;  // divides the sum if `sums` is 1
 };
 
 enum RnntPrunedSizes {

@@ -285,8 +285,8 @@ kernel void rnnt_pruned_rows(device const long *symbols [[buffer(kRpSymbols)]],
 
 // logits, symbols, ranges, boundary, lse, row_grads   as for the other kernels
 // loss_grad   [B], or one element; see RnntPrunedParams
-// grad        gets the gradient of logits; of the shape and type of logits, or
-//             `logits` itself
+// grad        gets the gradient of logits; has the shape and type of logits,
+//             and may be `logits` itself
 //
 // There is a simdgroup for each row.
 template <typename Input>
@@ -334,8 +334,9 @@ kernel void rnnt_pruned_backward(
   }
   logits += index * ulong(C);
   grad += index * ulong(C);
-  // `grad` may be `logits`.  Below, a lane reads only the elements that this
-  // lane writes.  The barrier is needed because all lanes read the blank above.
+  // `grad` may be `logits`.  Below, a lane reads only the elements that it
+  // writes itself.  But above, all lanes read the logit of the blank, so the
+  // barrier is needed.
   simdgroup_barrier(mem_flags::mem_device);
   for (int first = int(lane); first < C; first += kUnroll * kSimdWidth) {
     float value[kUnroll];

@@ -207,8 +207,8 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 // If params.has_lm_grad, there is a threadgroup for each position of each
 // sequence.  The threadgroup finds the rows that have this position.  Each of
 // its threads adds up columns of these rows, in the order of the rows.  If
-// params.has_am_grad, there are further threadgroups, in which each simdgroup
-// has a frame.
+// params.has_am_grad, there are further threadgroups.  Each of their simdgroups
+// does one frame.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
 kernel void rnnt_prune_backward(

@@ -266,8 +266,8 @@ kernel void rnnt_smoothed_scores(
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
   symbols += ulong(b) * S;
 
-  // In this loop a lane has a position, not a frame, so that all lanes read the
-  // same row of am.
+  // In this loop a lane does a position, not a frame, so that all lanes read
+  // the same row of am.
   {
     const int s = first_s + lane;
     const long y = s < S ? symbols[s] : -1;

@@ -111,8 +111,8 @@ inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
 // px_grad, py_grad, boundary, loss_grad, log_sums   as for
 //              rnnt_smoothed_weights
 // am, am_max, unigram, am_log_sum   as for rnnt_smoothed_scores
-// parts        [pieces][C], gets for each piece the sum, over the frames of the
-//              piece, of the gradient of unigram that comes through am_log_sum
+// parts        [pieces][C], gets, for each piece, the gradient of unigram that
+//              comes through the elements of am_log_sum for the piece's frames
 //
 // A threadgroup does a piece, which is kRsFramesOfPiece frames.
 [[max_total_threads_per_threadgroup(kRsThreads)]]

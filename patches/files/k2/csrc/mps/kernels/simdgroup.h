@@ -49,9 +49,9 @@ inline int Find(device const int *begins, int n, int at) {
   return low;
 }
 
-// Replaces each value by the sum of the values up to this value.  Before the
-// call, each thread writes values[thread_id].  All threads of the threadgroup
-// must call this function.
+// Replaces each value by the sum of all values up to and including this value.
+// Before the call, each thread writes values[thread_id].  All threads of the
+// threadgroup must call this function.
 template <typename T>
 inline void PrefixSums(threadgroup T *values, int thread_id, int threads) {
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);

@@ -44,8 +44,8 @@ enum SwooshSizes {
   kSwooshDropoutBits = 20,
 };
 
-// The values of swoosh and of its derivative at a node.  Each value is the sum
-// of a float and of the float's rounding error.
+// The values of swoosh and of its derivative at a node.  Each value is stored
+// as two floats: the value rounded to a float, and the error of this rounding.
 struct SwooshCell {
   float value, value_low;
   float slope, slope_low;
@@ -66,7 +66,7 @@ struct SwooshTable {
 };
 
 // Beyond one end of the table, swoosh(x) is the sum of (slope + slope_low) * x,
-// of intercept + intercept_low, and of terms of exp(-|x - shift|).
+// intercept + intercept_low, and e - e^2 / 2, where e = exp(-|x - shift|).
 struct SwooshTail {
   float slope, slope_low;
   float intercept, intercept_low;

@@ -134,7 +134,7 @@ inline float4 Swoosh(LaneOfTable table, SwooshParams params, float4 x,
   const float4 value = places.Take(table.cell.value),
                value_low = places.Take(table.cell.value_low),
                slope = places.Take(table.cell.slope), d = places.d;
-  // Taylor's formula to d^6, by the derivatives of the sigmoid.
+  // Taylor's formula up to d^6, with the derivatives of the sigmoid.
   const Sigmoid sigmoid(slope + kCoeff);
   const float4 p = sigmoid.p, pq = sigmoid.pq, third = pq * (1.0f / 6.0f),
                fourth = p * Linear(-0.25f, p, 1.0f / 24.0f);
@@ -171,7 +171,7 @@ inline float4 Deriv(LaneOfTable table, SwooshParams params, float4 x) {
   const Places places(table.grid, x);
   const float4 slope = places.Take(table.cell.slope),
                slope_low = places.Take(table.cell.slope_low), d = places.d;
-  // Taylor's formula to d^6, as in Swoosh().
+  // Taylor's formula up to d^6, as in Swoosh().
   const Sigmoid sigmoid(slope + kCoeff);
   const float4 p = sigmoid.p, pq = sigmoid.pq;
   float4 sum = pq * Linear(Linear(0.5f, p, -1.0f / 12.0f), p, 1.0f / 720.0f);
