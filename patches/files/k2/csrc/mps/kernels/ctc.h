@@ -84,8 +84,8 @@ enum CtcSizes {
   // Floats of threadgroup memory for a block of best scores, or of sums.
   kCtcBestFloats = 3072,
   kCtcSumFloats = 6400,
-  // Device memory has room for this many frames of a block, for FSAs that are
-  // too large for threadgroup memory.
+  // If an FSA is too large for threadgroup memory, device memory has room for
+  // this many frames of a block.
   kCtcScratchFrames = 8,
 };
 

@@ -282,7 +282,7 @@ struct WriteRows {
 
 // Does the work of ctc_gradient if not every frame is a checkpoint.
 //
-// scratch    for each state, kCtcScratchFrames FloatSums and four Sums; for
+// scratch    kCtcScratchFrames FloatSums and four Sums for each state; used for
 //            FSAs with many states
 //
 // There is one threadgroup for each block of each FSA.  If threadgroup memory

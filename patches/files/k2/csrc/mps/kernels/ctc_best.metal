@@ -121,8 +121,8 @@ struct BestPath {
 
 // Follows the best path up to frame `end`, or to the path's end if the path
 // ends before `end`.  rows.At(t) has the backward scores of frame t.  All
-// simdgroups of the threadgroup do the same work, so that all know the path's
-// end.
+// simdgroups of the threadgroup do the same work, so that `path` is the same in
+// all simdgroups.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
@@ -302,7 +302,8 @@ struct KeepArcsOfFrames {
   template <typename Scores>
   void Leave(int frame, Scores from_src, Scores from_dest) const {
     // The words of the frame in which the pass begins are not written here,
-    // because they depend on the scores of the next frame.
+    // because they depend on forward scores of the next frame, which `forward`
+    // does not have.
     if (frame + 1 == forward.end) return;
     KeepArcs(*params, input, pruning, frame, forward.At(frame),
              forward.At(frame + 1), from_src, from_dest);

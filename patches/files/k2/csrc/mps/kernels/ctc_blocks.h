@@ -102,7 +102,7 @@ template <typename Sums, typename Rows>
 struct BlockMemory {
   Sums sums;       // [4][states], two frames for each direction
   Rows rows;       // [num_frames][states], frames of the forward pass
-  int num_frames;  // at least `needed` of WalkBlocks()
+  int num_frames;  // at least the argument `needed` of WalkBlocks()
 };
 
 // Goes through blocks last, last - 1, ..., first of one FSA.
@@ -115,8 +115,8 @@ struct BlockMemory {
 //
 // needed    for one frame of the backward pass, the visitor needs this many
 //           frames of the forward pass, beginning with the same frame
-// visitor   visits the backward pass; its member `forward` has the frames of
-//           the forward pass.  After the last step of the backward pass,
+// visitor   the visitor of the backward pass; its member `forward` has frames
+//           of the forward pass.  After the last step of the backward pass,
 //           Finish() is called with the arguments of Leave().
 template <typename Sum, typename Memory, typename Visitor>
 METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,

@@ -125,7 +125,7 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
 }
 
 // The arcs that a pass follows.  The forward pass follows the arcs that enter
-// each state, the backward pass the arcs that leave each state.
+// each state, and the backward pass follows the arcs that leave each state.
 struct Direction {
   device const int *arc_begins;  // where each state's arcs begin: in the list
                                  // `incoming` (forward), or among all arcs

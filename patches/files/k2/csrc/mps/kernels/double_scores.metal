@@ -38,7 +38,7 @@ struct ComputeScore {
 
   void Visit(Work work) const {
     const Node node = work.indexes.node;
-    // Loads at once the scores at the other ends of the first arcs.
+    // Loads the scores at the other ends of the first arcs all at once.
     Score from[kDsArcsOfThread];
 #pragma unroll
     for (int i = 0; i < kDsArcsOfThread; ++i)

@@ -187,10 +187,10 @@ inline void DoFrame(constant IntersectDenseParams &params,
 //                  begins
 // a_to_b_map       [a.Dim0()], the sequence of each FSA
 // state_scores     [frames of the longest sequence + 1][2 * params.num_states].
-//                  Row t has, for each FSA whose sequence has t frames or more,
-//                  the backward scores of the FSA's states t frames before the
-//                  end, and then the forward scores of these states after t
-//                  frames
+//                  Row t has two parts for each FSA whose sequence has at least
+//                  t frames: the backward scores of the FSA's states t frames
+//                  before the end of the sequence, then the forward scores of
+//                  these states after t frames
 //
 // There are two threadgroups for each FSA.  If the first frame of a dispatch is
 // not 0, the dispatch continues from the row of state_scores with this number.

@@ -22,8 +22,9 @@
 #include "k2/csrc/mps/kernels/lattice_counts.h"
 
 // Makes the lattice of intersect_dense from the scores of states.  The lattice
-// is bit for bit the one that MultiGraphDenseIntersect::FormatOutput() makes on
-// the CPU, with states and arcs in the same order.
+// is bit for bit identical to the lattice that
+// MultiGraphDenseIntersect::FormatOutput() makes on the CPU, with states and
+// arcs in the same order.
 //
 // In this file, a frame is all states of one FSA at one time.  Frames are
 // ordered by FSA, then by time.
@@ -68,8 +69,9 @@ inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
 }
 
-// words       for each 32 states of a frame, a pair: a bit for each kept state,
-//             and the number of the frame's kept states before these 32 states
+// words       a pair for each 32 states of a frame: 32 bits, with a 1 for each
+//             kept state, and the number of the frame's kept states before
+//             these 32 states
 // counts      [num_fsas * num_steps]; all elements are written
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void count_lattice(K2_LATTICE_INPUTS,
@@ -309,8 +311,8 @@ kernel void find_best_paths(K2_LATTICE_INPUTS,
   int num_states = 1, num_leaving = 0,
       state = StartScore(in, fsa, params) > -INFINITY ? 0 : -1;
   if (steps.first_step > 0) {
-    // Lane 0 writes `path` below, and needs no barrier if it alone reads
-    // `path`.
+    // Only lane 0 reads `path` here.  Lane 0 also writes `path` below, so no
+    // barrier is needed.
     if (lane == 0) {
       num_states = path[0];
       num_leaving = path[1];

@@ -38,7 +38,7 @@ struct Input {
   device const float *b_scores;
   device const int *b_begins, *a_to_b_map;
   device const float *state_scores;  // step t begins at 2 * num_states * t
-  // [num_fsas * num_steps]: for each frame, the arc of the best path that
+  // [num_fsas * num_steps]: for each frame, the arc by which the best path
   // leaves the frame, or -1.  Read if has_best_arcs.
   device const int *best_arcs;
 };
@@ -87,7 +87,8 @@ inline float Cutoff(Input in, Fsa fsa, constant LatticeParams &params) {
   return (start < end ? start : end) - params.beam;
 }
 
-// Returns the arc of an FSA's best path that leaves a state at time t, or -1.
+// Returns the arc by which an FSA's best path leaves its state at time t, or
+// -1.
 inline int BestArc(Input in, Fsa fsa, int t, constant LatticeParams &params) {
   return params.has_best_arcs && t < fsa.last_time
              ? in.best_arcs[fsa.first_frame + t]

@@ -138,8 +138,8 @@ constant int kTileStride = kMiColumns + 1;  // odd: lanes use different banks
 constant int kMoves = kMiColumns;           // elements of a tile for each lane
 constant int kRowsOfMove = kMiRowsOfTile / kMiColumns;
 
-// Loads from[offset + s * stride + t] for each cell (s, t) that the kMiColumns
-// steps from `step` on compute.  The loaded element is 0 for s < first_s, for
+// Loads from[offset + s * stride + t] for each cell (s, t) of the kMiColumns
+// steps that begin with `step`.  The loaded element is 0 for s < first_s, for
 // t < first_t, and outside of the boundary.
 template <typename Input>
 inline void Load(Rows rows, int step, device const Input *from, int offset,
@@ -162,9 +162,9 @@ inline void PlaceInTile(Rows rows, thread const float *elements,
           rows.mover_column] = elements[i];
 }
 
-// Stores the elements of kMiColumns steps from `step` on.  Rows and columns are
-// counted from the last cell.  The element of a row and a column is stored in
-// to[offset - row * stride - column].
+// Stores the elements of the kMiColumns steps that begin with `step`.  Rows and
+// columns are counted from the last cell.  The element of a row and a column is
+// stored in to[offset - row * stride - column].
 template <typename Output>
 inline void StoreTile(Rows rows, int step, threadgroup const float *tiles,
                       device Output *to, int offset, int stride, int last_row,
@@ -278,8 +278,8 @@ kernel void mutual_information_forward(
 // boundary, edges   as for the forward kernel
 // p                 what the forward kernel wrote
 // ans_grad          [B], the gradient of ans
-// px_grad, py_grad  get the gradients of px and py inside of the boundary; of
-//                   the shapes and the type of px and py
+// px_grad, py_grad  have the shapes and the type of px and py, and get the
+//                   gradients of px and py inside of the boundary
 template <typename Output, int kMaxRows>
 [[max_total_threads_per_threadgroup(kMaxRows)]]
 kernel void mutual_information_backward(

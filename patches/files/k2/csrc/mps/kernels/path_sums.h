@@ -204,7 +204,7 @@ inline PathSum<float, TwoFloat> ExpOfRest<TwoFloat>(float score) {
 }
 
 // Return exp(b) - 1 and a * exp(b) for |b| <= 2^-5.  The error of exp(b) is
-// b^4 / 24.
+// about b^4 / 24.
 inline float SmallExpm1(float b) {
   return metal::fma(metal::fma(b, 0.166666672f, 0.5f), b * b, b);
 }

@@ -64,7 +64,7 @@ struct PrunedParams {
   int num_seqs;
   int at_once;       // sequences that have memory at the same time
   int num_rows;      // rows of b_scores that the longest sequence has
-  int shared_graph;  // whether all sequences have the same graph, number 0
+  int shared_graph;  // whether all sequences have the same graph, graph 0
   int num_states;    // of all graphs
   int stride;        // distance from a row of b_scores to the next, in elements
   int num_columns;   // of b_scores

@@ -25,8 +25,9 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_window.h"
 
 // intersect_dense_pruned on the GPU.  The host does nothing between frames.
-// The lattice is bit for bit the one that MultiGraphDenseIntersectPruned makes
-// on the CPU, with states and arcs in the same order.
+// The lattice is bit for bit identical to the lattice that
+// MultiGraphDenseIntersectPruned makes on the CPU, with states and arcs in the
+// same order.
 //
 //   start_pruned     empties the tables
 //   search_pruned    goes through the frames and prunes them, with one
@@ -76,11 +77,10 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
 }
 
 // There is a threadgroup for each of up to params.at_once sequences.  A
-// threadgroup has at most kPrMostThreads threads; more threads are faster.  The
-// kernel does not declare this limit, because Metal's compiler could then not
-// give a thread all registers that the thread needs.  If the first window of a
-// dispatch is not 0, the dispatch continues from what an earlier dispatch left
-// in memory.
+// threadgroup has at most kPrMostThreads threads; more threads are faster.  If
+// the kernel declared this limit, Metal's compiler could not give a thread all
+// the registers that the thread needs.  If the first window of a dispatch is
+// not 0, the dispatch continues from what an earlier dispatch left in memory.
 kernel void search_pruned(K2_PRUNED_MEMORY,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],

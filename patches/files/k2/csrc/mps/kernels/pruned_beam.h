@@ -45,7 +45,7 @@ struct Double {
 
 // Returns x / 2^shift, rounded to the nearest integer.  If two integers are
 // equally near, returns the even one.  0 < shift < 64.  If is_more, x was
-// rounded down: the exact number is greater by less than 1.
+// rounded down from a number that is greater than x by less than 1.
 inline ulong Rounded(ulong x, int shift, bool is_more) {
   const ulong whole = x >> shift, rest = x & ((1ul << shift) - 1ul),
               half_way = 1ul << (shift - 1);

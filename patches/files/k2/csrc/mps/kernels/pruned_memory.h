@@ -73,8 +73,8 @@ struct alignas(16) Frame {
 // An arc of the lattice.
 struct alignas(16) OutArc {
   int src, dest;  // states of the lattice of one sequence
-  // The arc of the graph and the frame.  In the lattice of a chunk, t has the
-  // bits of the score instead.
+  // graph_arc is the arc of the graph, and t is the frame.  In the lattice of a
+  // chunk, t has the bits of the arc's score instead.
   int graph_arc, t;
 };
 

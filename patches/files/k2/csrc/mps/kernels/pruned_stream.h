@@ -81,7 +81,7 @@ struct PrunedLoad {
   int to_row;    // where the sequence begins among the rows in memory
   int stride;    // distance between rows of all chunks, in elements
   int num_columns;
-  int beam;         // the bits of the float
+  int beam;         // the bits of the beam, which is a float
   int base;         // a state's number in the lattice minus its number here
   int first_frame;  // the first of the kPrSaved frames that exists
   int num_states[kPrSaved];  // of each saved frame

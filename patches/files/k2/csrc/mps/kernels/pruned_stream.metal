@@ -26,7 +26,7 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_window.h"
 
 // OnlineDenseIntersecter on the GPU: intersect_dense_pruned in chunks of
-// frames.  The results are bit for bit those of
+// frames.  The results are bit for bit identical to those of
 // MultiGraphDenseIntersectPruned::OnlineIntersect() on the CPU.
 //
 //   load_stream      puts a stream into the memory of a sequence

@@ -112,7 +112,8 @@ inline void Add(thread LogSum *to, float x, float weight) {
   }
 }
 
-// Returns the log of a sum, NaN for NaN.
+// Returns the log of a sum, or kLogTiny if the log is smaller.  Returns NaN for
+// NaN.
 inline float LogOf(float sum) {
   const float ans = log(sum);
   return ans < kLogTiny ? kLogTiny : ans;

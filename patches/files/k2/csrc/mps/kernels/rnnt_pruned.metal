@@ -358,8 +358,8 @@ kernel void rnnt_pruned_backward(
 }
 
 // scores   [B]
-// loss     [B], gets the negated scores; or one element, gets the sum of the
-//          negated scores divided by params.divisor
+// loss     [B], gets the negated scores.  If params.sums, has one element, which
+//          gets the sum of the negated scores divided by params.divisor
 //
 // There is one threadgroup of one simdgroup.
 [[max_total_threads_per_threadgroup(kSimdWidth)]]

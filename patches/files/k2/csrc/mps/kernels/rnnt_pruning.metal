@@ -29,9 +29,9 @@ constant int kSimdWidth = 32;
 constant int kNoBegin = 1 << 30;  // greater than the start of any range
 
 // Replaces values[t * stride] by step * t - max(low, m), for t from `from` to
-// `to` - 1.  m is the smallest of the values from t on.  The threads of a
-// threadgroup have consecutive parts of the values.  `least` has an element for
-// each simdgroup.
+// `to` - 1.  m is the smallest of the values from t on, including the values of
+// later threads: each thread does a part of the values, and the parts are
+// consecutive.  `least` has an element for each simdgroup.
 inline void SubtractLowerBounds(device long *values, int stride,  // NOLINT
                                 int from, int to, int step, int low,
                                 threadgroup int *least, int simdgroup, int lane,

@@ -43,8 +43,8 @@ using namespace metal;
 
 // Finds the next occurrence of symbols[i] and returns 2 * (position of this
 // occurrence + 1), or 0 if there is no next occurrence.  Adds 1 if the symbol
-// has occurred before i, or if the result of the loss does not depend on
-// symbols[i].  All lanes call this function.
+// has occurred before i, or if the loss does not depend on symbols[i].  All
+// lanes call this function.
 inline int NextPlace(constant RnntSmoothedParams &params,
                      device const long *symbols, Bounds bounds, int i,
                      int lane) {

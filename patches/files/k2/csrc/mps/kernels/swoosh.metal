@@ -213,7 +213,7 @@ struct Chunks {
 
 // x         of float, half or bfloat
 // y         of the same size, gets swoosh(x)
-// table     of swoosh
+// table     the table of swoosh
 template <typename T>
 kernel void swoosh(device const T *x [[buffer(kSwooshX)]],
                    device float *y [[buffer(kSwooshY)]],
@@ -236,7 +236,7 @@ kernel void swoosh(device const T *x [[buffer(kSwooshX)]],
 }
 
 // deriv         gets swoosh'(x)
-// deriv_table   of swoosh'
+// deriv_table   the table of swoosh'
 template <typename T>
 kernel void swoosh_and_deriv(device const T *x [[buffer(kSwooshX)]],
                              device float *y [[buffer(kSwooshY)]],

@@ -52,7 +52,7 @@
 #pragma METAL fp contract(off)
 
 struct TwoFloat {
-  float high, low;  // the number is high + low; `high` is the number rounded
+  float high, low;  // the number is high + low, and its nearest float is `high`
 };
 
 // Returns the exact sum of any two floats.
@@ -73,8 +73,8 @@ inline TwoFloat Add(TwoFloat a, TwoFloat b) {
   return QuickTwoSum(sum.high, sum.low + low.low);
 }
 
-// If the sum of the floats is infinite or NaN, returns that sum.  In this case
-// the Add() of two pairs returns NaN.
+// If a.high + b is infinite or NaN, returns this sum.  In this case the Add()
+// of two pairs returns NaN.
 inline TwoFloat Add(TwoFloat a, float b) {
   const TwoFloat sum = TwoSum(a.high, b);
   if (!(metal::fabs(sum.high) < INFINITY)) return TwoFloat{sum.high, 0.0f};
