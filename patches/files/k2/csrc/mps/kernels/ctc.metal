@@ -287,7 +287,7 @@ struct WriteRows {
 //
 // There is one threadgroup for each block of each FSA.  If threadgroup memory
 // is too small for the sums of an FSA, the threadgroup of the FSA's first block
-// does all blocks of the FSA.
+// processes all blocks of the FSA.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_block_gradient(

@@ -326,7 +326,7 @@ struct KeepArcsOfFrames {
 //
 // There is one threadgroup for each block of each FSA.  A block has
 // params.frames_of_best_block frames.  If threadgroup memory is too small for
-// the scores of an FSA, the threadgroup of the FSA's first block does all
+// the scores of an FSA, the threadgroup of the FSA's first block processes all
 // blocks of the FSA.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_keep(K2_CTC_INPUTS,

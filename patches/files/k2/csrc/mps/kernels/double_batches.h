@@ -197,7 +197,8 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
 struct Part {
   // The FSA and its states, begin to end - 1.
   int fsa, begin, end;
-  // Thread i does the FSA's arcs (or states) first + i, first + i + step, ...
+  // Thread i processes the arcs (or states) first + i, first + i + step, ... of
+  // the FSA.
   int first, step;
 };
 

@@ -158,7 +158,7 @@ decltype(double_rounded<BestScore>) double_rounded<BestScore>;
 // through which other states use the state's score.
 
 // Computes the shares of arcs in forward scores if params.is_forward, else the
-// shares in backward scores.  Each threadgroup does a Part.
+// shares in backward scores.  Each threadgroup processes a Part.
 //
 // scores      see Scores; only in the log semiring
 // best_arcs   see Scores; only in the tropical semiring
@@ -305,8 +305,8 @@ decltype(double_backprop<512>) double_backprop<512>;
 template [[host_name("double_backprop_1024")]] [[kernel]]
 decltype(double_backprop<1024>) double_backprop<1024>;
 
-// Computes the logarithms of the posteriors of arcs.  Each threadgroup does a
-// Part.
+// Computes the logarithms of the posteriors of arcs.  Each threadgroup
+// processes a Part.
 //
 // forward_scores, backward_scores   [num_states]
 // arc_post     [num_arcs]; all elements are written
@@ -341,7 +341,7 @@ decltype(double_arc_post<BestScore>) double_arc_post<BestScore>;
 
 // Computes the gradient of the arcs' scores from the gradient of total scores,
 // in the log semiring.  The gradient of an arc is its posterior times the
-// gradient of the total score.  Each threadgroup does a Part.
+// gradient of the total score.  Each threadgroup processes a Part.
 //
 // grad      [num_fsas], with distance params.grad_stride between elements
 // arc_grad  [num_arcs]; all elements are written
@@ -385,7 +385,7 @@ kernel void double_totals_backprop(
 // forward score, the other half is the gradient of the initial state's backward
 // score.  All sums are added up in a fixed order.
 //
-// Each threadgroup does a Part.
+// Each threadgroup processes a Part.
 //
 // arc_grad       [num_arcs], the gradient of arc_post
 // forward_grad   [num_states], gets the gradient of forward scores

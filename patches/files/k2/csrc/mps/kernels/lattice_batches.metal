@@ -28,11 +28,11 @@
 
 using namespace metal;
 
-// Lists the arcs that enter each state, in the order of the lattice.  A
-// simdgroup does one frame.  The simdgroup sorts the arcs that enter the frame
-// by destination, with a counting sort that takes 32 arcs at a time.  If the
-// arcs of several lanes have the same destination, the first of these lanes
-// counts all these arcs.
+// Lists the arcs that enter each state, in the order of the lattice.  Each
+// simdgroup processes one frame: it sorts the arcs that enter the frame by
+// destination, with a counting sort that takes 32 arcs at a time.  If the arcs
+// of several lanes have the same destination, the first of these lanes counts
+// all these arcs.
 //
 // arcs           [num_arcs]
 // frame_states   [num_fsas * num_steps + 1], where the states of each frame
@@ -147,7 +147,7 @@ kernel void place_batches(
   if (thread_id == threads - 1) row_splits2[num_parts] = params.num_states;
 }
 
-// Fills in the states of the batches.  A simdgroup does one frame.
+// Fills in the states of the batches.  Each simdgroup processes one frame.
 //
 // frame_states   see incoming_arcs
 // row_splits2    see place_batches

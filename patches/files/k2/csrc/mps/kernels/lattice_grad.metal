@@ -29,10 +29,10 @@
 
 using namespace metal;
 
-// Adds up the gradient of b_scores.  A simdgroup does one row of b_scores, 32
-// arcs at a time.  The arcs of a row are the arcs of one frame of each FSA of
-// the row's sequence.  If the arcs of several lanes were made from the same
-// element of b_scores, the first of these lanes writes the sum.
+// Adds up the gradient of b_scores.  Each simdgroup processes one row of
+// b_scores, 32 arcs at a time.  The arcs of a row are the arcs of one frame of
+// each FSA of the row's sequence.  If the arcs of several lanes were made from
+// the same element of b_scores, the first of these lanes writes the sum.
 //
 // arc_grad       [arcs of the lattice]
 // arc_map_b      [arcs of the lattice], the element of b_scores from which each
@@ -93,10 +93,10 @@ kernel void dense_grad(
   }
 }
 
-// Adds up the gradient of the graphs' scores.  A thread does one arc of the
-// graphs.  In each frame, the thread finds, by a binary search, the arc of the
-// lattice that was made from this arc: a frame has at most one such arc, and
-// the frame's arcs are in the order of the graph.
+// Adds up the gradient of the graphs' scores.  Each thread processes one arc of
+// the graphs.  In each frame, the thread finds, by a binary search, the
+// lattice's arc that was made from this arc of the graphs.  A frame has at most
+// one such arc, and the frame's arcs are in the order of the graph.
 //
 // arc_grad       [arcs of the lattice]
 // arc_map_a      [arcs of the lattice], the graphs' arc from which each arc was

@@ -142,9 +142,9 @@ enum PrunedSizes {
   kPrWideThreads = 256,
   kPrWideGroups = 32,
   kPrAhead = 8,  // see VisitKept()
-  // A thread takes this many arcs at once, so that the loads for these arcs do
-  // not wait for each other.  If several threadgroups share a frame, the number
-  // is smaller, because each thread has few arcs.
+  // A thread processes this many arcs at once, so that the loads for these arcs
+  // do not wait for each other.  If several threadgroups share a frame, the
+  // number is smaller, because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
   // The frames of a window, kPrWindow at most, are pruned together.  Each

@@ -35,11 +35,11 @@ struct Description {
   device atomic_int *left;     // states that the arcs leave
 };
 
-// Describes arcs `begin` to `end` - 1 of seq.out.  This thread does arcs begin
-// + first, begin + first + step, and so on.  All lanes of a simdgroup call this
-// function.  In lane 0, `first` is a multiple of kPrSimdWidth.  From lane to
-// lane, `first` grows by 1.  ends.IsFinal(arc) returns whether an arc enters
-// the final state.
+// Describes arcs `begin` to `end` - 1 of seq.out.  This thread processes arcs
+// begin + first, begin + first + step, and so on.  All lanes of a simdgroup
+// call this function.  In lane 0, `first` is a multiple of kPrSimdWidth.  From
+// lane to lane, `first` grows by 1.  ends.IsFinal(arc) returns whether an arc
+// enters the final state.
 template <typename Ends>
 inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                          int step, Description to) {

@@ -37,8 +37,8 @@
 //   ForgetStates   removes the frame's states from the table.  It runs in the
 //                  same step as Insert()
 //
-// All simdgroups of a team work on each step.  A thread takes kUnroll arcs at
-// once.  The only atomic operations are maxima and minima, so the results do
+// All simdgroups of a team work on each step.  A thread processes kUnroll arcs
+// at once.  The only atomic operations are maxima and minima, so the results do
 // not depend on the order in which simdgroups run.
 
 // Sets infos[kPrHasFinal] if an arc with an index from `begin` to end - 1 has

@@ -189,9 +189,9 @@ inline Sequence GetSequence(
   return ans;
 }
 
-// A team consists of the simdgroups that work together on a sequence.  Only
-// after a barrier, or in the next dispatch, does a simdgroup read what another
-// simdgroup wrote.
+// A team consists of the simdgroups that work together on a sequence.  Before a
+// simdgroup reads what another simdgroup wrote, there is a barrier, or a new
+// dispatch begins.
 struct Team {
   int index, size;  // the index of this simdgroup, the size of the team
   int lane;

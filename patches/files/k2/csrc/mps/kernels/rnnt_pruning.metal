@@ -30,7 +30,7 @@ constant int kNoBegin = 1 << 30;  // greater than the start of any range
 
 // Replaces values[t * stride] by step * t - max(low, m), for t from `from` to
 // `to` - 1.  m is the smallest of the values from t on, including the values of
-// later threads: each thread does a part of the values, and the parts are
+// later threads: each thread processes a part of the values, and the parts are
 // consecutive.  `least` has an element for each simdgroup.
 inline void SubtractLowerBounds(device long *values, int stride,  // NOLINT
                                 int from, int to, int step, int low,
@@ -208,7 +208,7 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 // sequence.  The threadgroup finds the rows that have this position.  Each of
 // its threads adds up columns of these rows, in the order of the rows.  If
 // params.has_am_grad, there are further threadgroups.  Each of their simdgroups
-// does one frame.
+// processes one frame.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
 kernel void rnnt_prune_backward(

@@ -38,8 +38,8 @@ using namespace metal;
 // third one from am and the average, over all positions, of the probabilities
 // of lm.  py is the same sum for the blank.
 //
-// A simdgroup does a row, which is a frame or a position.  Sums are added up in
-// a fixed order, so two runs give bit for bit the same results.
+// Each simdgroup processes a row, which is a frame or a position.  Sums are
+// added up in a fixed order, so two runs give bit for bit the same results.
 
 // Finds the next occurrence of symbols[i] and returns 2 * (position of this
 // occurrence + 1), or 0 if there is no next occurrence.  Adds 1 if the symbol
@@ -128,8 +128,8 @@ kernel void rnnt_smoothed_rows(
 // unigram                  [C], gets the log of the average, over all
 //                          positions, of the probabilities of lm alone
 //
-// A threadgroup does kSimdWidth symbols.  Each of its simdgroups does a part of
-// the positions.
+// A threadgroup processes kSimdWidth symbols.  Each of its simdgroups processes
+// a part of the positions.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_unigram(
     device const float *lm [[buffer(kSmoothedLm)]],
@@ -224,8 +224,8 @@ inline float LogProduct(constant RnntSmoothedParams &params,
 //                    outside of the boundary
 // ones               [B], gets 1 if params.has_grads
 //
-// A threadgroup does a tile of kRsTile positions and kRsTile frames.  A
-// simdgroup does one position at a time, and a lane does one frame.
+// A threadgroup processes a tile of kRsTile positions and kRsTile frames.  A
+// simdgroup processes one position at a time, and a lane processes one frame.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_scores(
     device const float *am [[buffer(kSmoothedAm)]],
@@ -266,8 +266,8 @@ kernel void rnnt_smoothed_scores(
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
   symbols += ulong(b) * S;
 
-  // In this loop a lane does a position, not a frame, so that all lanes read
-  // the same row of am.
+  // In this loop a lane processes a position, not a frame, so that all lanes
+  // read the same row of am.
   {
     const int s = first_s + lane;
     const long y = s < S ? symbols[s] : -1;

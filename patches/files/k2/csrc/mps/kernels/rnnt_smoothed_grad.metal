@@ -114,7 +114,7 @@ inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
 // parts        [pieces][C], gets, for each piece, the gradient of unigram that
 //              comes through the elements of am_log_sum for the piece's frames
 //
-// A threadgroup does a piece, which is kRsFramesOfPiece frames.
+// Each threadgroup processes a piece, which is kRsFramesOfPiece frames.
 [[max_total_threads_per_threadgroup(kRsThreads)]]
 kernel void rnnt_smoothed_am_only_parts(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
