@@ -398,9 +398,9 @@ inline bool IsPartial(Sequence seq, int t) {
          Get(seq.infos + kPrHasFinal) == 0;
 }
 
-// Returns the score of an arc of the graph at frame t: the graph's score, and
-// unless is_partial, the element of b_scores for the arc's label.  If the label
-// has no column in b_scores, -infinity takes the place of the element.
+// Returns the score of an arc of the graph at frame t: the arc's own score plus
+// the element of b_scores for the arc's label, or plus -infinity if the label
+// has no column in b_scores.  If is_partial, returns the arc's own score.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
   const long row = long(t) * seq.params->stride;  // NOLINT
   const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;
