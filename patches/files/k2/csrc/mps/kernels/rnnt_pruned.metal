@@ -358,7 +358,7 @@ kernel void rnnt_pruned_backward(
 }
 
 // scores   [B]
-// loss     [B], gets the negated scores.  If params.sums, has one element, which
+// loss     [B], gets the negated scores.  If params.sums, has one element, and
 //          gets the sum of the negated scores divided by params.divisor
 //
 // There is one threadgroup of one simdgroup.
