@@ -31,9 +31,9 @@
 
 /* Returns whether pruning may cut the best path of an FSA.  Pruning may cut the
    path if rounding can make a sum along the path smaller than the path's total
-   score by more than the beam.  For log-probs, the function never returns false
-   if pruning cuts the path, because a sum of log-probs along a path only grows
-   in absolute value.
+   score by more than the beam.  If the scores are log-probs, the function
+   returns true whenever pruning cuts the path, because a sum of log-probs along
+   a path only grows in absolute value.
 
    @param [in] start, end   The total score of the FSA: the result of the
                             backward pass, and the result of the forward pass.

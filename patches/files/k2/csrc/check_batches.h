@@ -29,7 +29,7 @@ namespace k2 {
    would read and write memory that does not belong to the arrays.
 
    Each function below throws std::invalid_argument, Python's ValueError, if the
-   sizes of a list do not fit the FSAs.  For an index that does not exist, it
+   sizes of a list do not fit the FSAs.  If an index does not exist, a function
    does what CheckIndexes() does.  No function waits for a GPU. */
 
 // Checks that state_batches has the sizes of what GetStateBatches() returns.

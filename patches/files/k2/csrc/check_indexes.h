@@ -44,8 +44,9 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
    Row splits must begin with 0, must not decrease, and must end with the number
    of elements.  Row ids must not decrease, and must agree with the row splits.
    Otherwise, if the arrays are on the CPU, throws std::invalid_argument,
-   Python's ValueError.  On a GPU these checks would have to wait.  For arrays
-   on a GPU, CheckIndexes() checks that nothing outside of the layer is read.
+   Python's ValueError.  For arrays on a GPU, these checks would have to wait
+   for the GPU.  Instead, CheckIndexes() checks that every row split and row id
+   is within the layer.
 
      @param [in] row_splits  The row splits, or nullptr.
      @param [in] row_ids     The row ids, or nullptr.

@@ -38,9 +38,9 @@ namespace k2 {
    @param [in,out] states   For each sequence, the state that `decode` needs.
    @param [in] decode   Called as decode(b_fsas, &states, &ofsa, &arc_map_a) for
                         each group.  Writes the lattices of the group, and a map
-                        of the lattices' arcs.
+                        from the lattices' arcs to the graph's arcs.
    @param [out] ofsa    The lattices, in the order of b_fsas.
-   @param [out] arc_map_a   The map of the arcs of `ofsa`.
+   @param [out] arc_map_a   A map from the arcs of `ofsa` to the graph's arcs.
  */
 template <typename State, typename Decode>
 void DecodeByLength(DenseFsaVec &b_fsas, const std::vector<int32_t> &histories,

@@ -30,8 +30,7 @@ namespace k2 {
 // What NumFrames() returns for an FSA whose sequence does not exist.
 constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
 
-/* Returns the number of rows of scores that the sequence of each decoding graph
-   has.
+/* Returns, for each decoding graph, how many rows of scores its sequence has.
 
      @param [in] a_to_b_map  For each graph, the index of its sequence.
      @param [in] b_shape     The shape of the DenseFsaVec.

@@ -62,11 +62,11 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
    these states.  This is a step of IntersectDensePruned() for one thread of the
    CPU.  The thread gives a state its number at the first arc into that state.
    The code for parallel threads needs four loops over the arcs and a prefix
-   sum.  The results are bit for bit the same.
+   sum, and returns bit for bit the same states and arcs.
 
    A state is kept if an arc into the state has an end_loglike over the cutoff.
-   The states of a sequence are in the order of the first arc over the cutoff
-   into each state.
+   The first such arc of each state decides the order of the states of a
+   sequence.
 
      @param [in,out] arcs    The arcs that leave the states of the frame, with
                              3 axes: sequence, state, arc.  On entry,

@@ -39,11 +39,12 @@ namespace {
 
 enum class Pointers {
   kBuffers,    // an MTLBuffer
-  kAddresses,  // the host's address of the memory; torch's header finds buffers
+  kAddresses,  // the host's address of the memory; see BufferByTorch()
   kUnknown,
 };
 
-// Returns the buffer that torch's header finds; nil without that header.
+// Returns the buffer that a function of torch's header finds.  Returns nil if
+// k2 was built without this header.
 id<MTLBuffer> BufferByTorch(const torch::Tensor &tensor) {
 #if K2_ASKS_TORCH
   return at::native::mps::getMTLBufferStorage(tensor);
@@ -65,7 +66,7 @@ Pointers DetectPointers() {
   if (address != data) return Pointers::kBuffers;
 
   id<MTLBuffer> buffer = BufferByTorch(tensor);
-  // If the header returns the data pointer itself, the header belongs to a
+  // If the function returns the data pointer itself, the header belongs to a
   // torch whose data pointers are buffers.
   if (buffer == nil || __builtin_bit_cast(const void *, buffer) == data)
     return Pointers::kUnknown;

@@ -29,7 +29,7 @@
 namespace k2 {
 namespace mps {
 
-// Totals of the process, while counting was on.
+// What all threads of the process did while counting was on.
 struct Counters {
   // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
@@ -68,8 +68,8 @@ Counters GetCounters();
 void StartWatchingOperators();
 void StopWatchingOperators();
 
-// Code that dispatches, waits or copies calls these functions once for each
-// event.
+// When code dispatches, waits or copies, it calls one of these functions for
+// each event.
 
 bool IsCounting();
 void CountDispatch();

@@ -52,9 +52,8 @@ struct CtcCall {
   // ignores the penalty.
   float penalty;
   bool use_double;    // whether to compute with nearly double precision
-  bool all_sums;      // whether to keep the sums of all states at all
-                      // times, which the gradient of the graphs' scores
-                      // needs
+  bool all_sums;      // whether to keep the sums of all states at all times;
+                      // the gradient of the graphs' scores needs them
   float output_beam;  // as for IntersectDense()
 };
 
@@ -68,8 +67,8 @@ struct CtcSaved {
 };
 
 /* Returns the total scores, in the log semiring, of the lattice that
-   IntersectDense() would make of `call.graphs` and `call.dense` without limits
-   of its size.  Encodes four dispatches, and does not wait.
+   IntersectDense() would make of `call.graphs` and `call.dense` if the size of
+   the lattice had no limits.  Encodes four dispatches, and does not wait.
 
    @return   The scores, float32, [FSAs], and what CtcBackward() needs.  The
              score of a graph is NaN if the graph has a label for which
@@ -77,8 +76,8 @@ struct CtcSaved {
  */
 std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call);
 
-/* Returns the gradient of CtcForward().  Encodes a dispatch for each gradient,
-   and does not wait.
+/* Computes the backward pass of CtcForward().  Encodes a dispatch for each
+   gradient that is needed, and does not wait.
 
    @param [in] call         As given to CtcForward().
    @param [in] saved        What CtcForward() returned.

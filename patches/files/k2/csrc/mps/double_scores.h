@@ -82,8 +82,9 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
 // Returns scores as float32, [states], in one dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches,
-   or in more if two would take too long.
+/* Returns the gradient of the arcs' scores, float32, [arcs], computed from the
+   gradient of `scores` or of the total scores.  Takes two dispatches, or more
+   if two would take too long.
 
    @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
                            forward scores needs no incoming arcs.
@@ -99,8 +100,8 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], for total scores
-   in the log semiring, in one dispatch.
+/* Returns the gradient of the arcs' scores, float32, [arcs], computed from the
+   gradient of the total scores in the log semiring, in one dispatch.
 
    @param [in] fsas   As given to ComputeDoubleScores().
    @param [in] forward, backward   What ComputeDoubleScores() returned.

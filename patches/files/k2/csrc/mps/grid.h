@@ -33,8 +33,7 @@ namespace mps {
 
 /* Returns how many units of `unit` threads fit into a threadgroup of a
    kernel, at least 1.  A unit is one simdgroup, or several simdgroups that work
-   together.  Throws if a threadgroup of the kernel may have fewer than `unit`
-   threads.
+   together.  Throws if a threadgroup of the kernel cannot have `unit` threads.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
  */
@@ -66,11 +65,12 @@ struct Instance {
   uint32_t threads;
 };
 
-/* Returns the smallest instance of a kernel that has `wanted` threads, or else
-   the largest instance.  A kernel's instances are KERNEL_256, KERNEL_512 and
-   KERNEL_1024, named after the most threads that their threadgroups may have.
-   In a smaller instance, Metal's compiler gives each thread more registers, and
-   a threadgroup takes less memory.  Throws as MaxUnits() does.
+/* Returns the smallest instance of a kernel whose threadgroups may have
+   `wanted` threads.  If there is no such instance, returns the largest one.  A
+   kernel's instances are KERNEL_256, KERNEL_512 and KERNEL_1024, named after
+   the most threads that their threadgroups may have.  In a smaller instance,
+   Metal's compiler gives each thread more registers, and a threadgroup takes
+   less memory.  Throws as MaxUnits() does.
 
    @param [in] source, kernel, device_of, wanted, unit   As for FitThreads().
  */
@@ -85,9 +85,9 @@ inline Instance FitInstance(const std::string &source,
 }
 
 /* Returns how many lanes of a simdgroup share a state, a power of 2 from 1 to
-   32.  Each lane keeps `arcs_of_lane` arcs in registers.  The result is large
-   enough that the lanes have registers for the average number of arcs of a
-   state.
+   32.  Each lane keeps `arcs_of_lane` arcs in registers.  The result is the
+   smallest such power of 2 whose lanes can keep the average number of arcs of a
+   state, or 32 if 32 lanes do not suffice.
  */
 inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
                             int32_t arcs_of_lane) {
@@ -125,7 +125,8 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
 }
 
 /* Returns into how many dispatches LaunchInParts() divides a kernel that goes
-   through steps one after another.  No dispatch should take a second.
+   through steps one after another.  Each dispatch should take less than a
+   second.
 
    The number of steps of a dispatch, times the number of waves, is at most
    2^16.  A step is estimated to take up to 12 microseconds.  A dispatch also

@@ -113,7 +113,7 @@ class Memory {
     const int64_t each = room_.BytesOfRings(problem_.num_rows) +
                          (problem_.shared_graph ? of_table : 0);
     if (left < each) return false;
-    // The turns have about the same number of sequences each.
+    // The GPU decodes the sequences in turns of about the same size.
     const int64_t turns = (problem_.num_seqs - 1) / (left / each) + 1;
     at_once_ = (problem_.num_seqs - 1) / turns + 1;
     return true;
@@ -176,7 +176,8 @@ class Steps {
       for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
         Do(phase, t);
       if (t + 1 != EndOf(next_window_)) continue;
-      // Only the last window may begin before the previous window is done.
+      // Here, only the window before the last one can be unfinished.  Finish it
+      // before the last window begins.
       while (step_.window >= 0) Do(kPrNoPhase, t);
       step_.window = next_window_++;
       step_.window_step = 0;

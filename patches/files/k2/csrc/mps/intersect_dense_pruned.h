@@ -28,10 +28,10 @@
 
 namespace k2 {
 
-// A lattice that IntersectDensePrunedMps() has made.  The results of
-// IntersectDensePruned() are set, and what IncomingArcs() and StateBatches()
-// need.  No other member of Lattice is set, so GraphGrad() and DenseGrad() must
-// not be called.
+// A lattice that IntersectDensePrunedMps() has made.  The members with the
+// results of IntersectDensePruned() are set, and so are the members that
+// IncomingArcs() and StateBatches() need.  No other member of Lattice is set,
+// so GraphGrad() and DenseGrad() must not be called.
 struct PrunedLattice : public Lattice {};
 
 /* IntersectDensePruned() on the GPU.  The lattice is bit for bit the CPU's

@@ -21,9 +21,10 @@
 
 #include <cstddef>
 
-// A generated C++ file embeds each file of kernels.  The generated files
-// include only this header.  If they included torch's headers, each of them
-// would take as long to compile as one of k2's largest sources.
+// For each file of kernels, cmake generates a C++ file that contains its text.
+// The generated files include only this header.  If they included torch's
+// headers, each of them would take as long to compile as one of k2's largest
+// sources.
 
 namespace k2 {
 namespace mps {

@@ -50,8 +50,8 @@ struct Grid {
 // or as an Out().
 struct Argument {
   int32_t number;        // the enumerator
-  torch::Tensor tensor;  // undefined if the argument is parameters
-  std::string bytes;     // the parameters; empty if the argument is a tensor
+  torch::Tensor tensor;  // undefined if the argument is a struct of parameters
+  std::string bytes;     // the struct; empty if the argument is a tensor
 };
 using Arguments = std::vector<Argument>;
 
@@ -126,9 +126,9 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
 uint32_t ThreadgroupMemory(const std::string &source, const std::string &kernel,
                            const torch::Tensor &device_of);
 
-// Returns the number of cores of the GPU, see NumWaves() in grid.h.  Returns 8,
-// as an M1 has, if torch does not know the number, for example in a virtual
-// machine.
+// Returns the number of cores of the GPU, see NumWaves() in grid.h.  If torch
+// does not know the number, for example in a virtual machine, returns 8, the
+// number of cores of an M1.
 uint32_t NumCores();
 
 }  // namespace mps

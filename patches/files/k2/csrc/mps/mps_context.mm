@@ -46,7 +46,7 @@ void *HostAddress(const c10::Storage &storage) {
 
 torch::Device MpsDevice() { return torch::Device(torch::kMPS, 0); }
 
-// Makes a tensor on mps over a storage.  `offset` is in elements.
+// Returns a tensor on mps that uses `storage`.  `offset` is in elements.
 torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
                          int64_t offset, torch::IntArrayRef sizes,
                          torch::IntArrayRef strides) {

@@ -35,8 +35,8 @@ namespace {
 //        For ctc_loss, this time includes the lattice and the gradient.
 // step   Four to five times the time that a step takes on an NVIDIA GPU, in one
 //        wave.  A step of the first three operations takes 0.75 us, 2.7 us and
-//        2 us on an H200.  A round of intersect_dense_pruned, which is a step
-//        of a frame or 384 arcs, takes 1.2 us on an H100.
+//        2 us on an H200.  A step of intersect_dense_pruned is a round, see
+//        pruned_problem.h, and takes 1.2 us on an H100.
 // call   200 us for each wait.  Others measured 150 to 360 us
 //        (github.com/JuliaGPU/Metal.jl/pull/783) and 180 us
 //        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the

@@ -51,8 +51,9 @@ struct Costs {
    @param [in] operation  The operation.
    @param [in] work       Units of work.  For kScores, these are arcs.  For
                           kIntersectDensePruned, they are the active arcs of all
-                          frames, divided by the host's threads.  For the other
-                          operations, they are arcs times frames.
+                          frames, divided by the number of threads that the host
+                          would use.  For the other operations, they are arcs
+                          times frames.
    @param [in] steps      Sequential steps.  For kScores, these are batches of
                           states.  For kIntersectDensePruned, they are the
                           rounds of a threadgroup in all frames, see

@@ -127,7 +127,8 @@ struct PrunedMemory {
   }
 };
 
-// For how many states and arcs a sequence has memory; see PrunedParams.
+// The numbers of states and arcs for which a sequence has memory; see
+// PrunedParams.
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
 

@@ -86,7 +86,7 @@ struct PrunedStreams::Batch {
                             PrunedThreads(groups), kPrSimdWidth)};
   }
 
-  // The arguments of the kernels that search or describe.
+  // The arguments of search_stream, step_stream and describe_stream.
   mps::Arguments Arguments() const {
     return mps::Join(
         {mps::In(kPrunedArcs, arcs), mps::In(kPrunedStateBegins, state_begins),
@@ -145,9 +145,9 @@ PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
       max_active_(max_active),
       allow_partial_(allow_partial) {}
 
-// Sets batch->room (for how many states and arcs each sequence gets memory) and
-// the kernels' parameters.  Returns false if the memory of all sequences would
-// exceed kPrunedMaxBytes.
+// Sets batch->room (the numbers of states and arcs for which each sequence gets
+// memory) and the kernels' parameters.  Returns false if the memory of all
+// sequences would exceed kPrunedMaxBytes.
 bool PrunedStreams::Fit(Batch *batch) {
   const int32_t most_frames =
       *std::max_element(batch->num_frames.begin(), batch->num_frames.end());

@@ -50,8 +50,8 @@ struct PrunedStream {
   std::shared_ptr<PrunedHistory> history;
   // How many states and arcs of `history` belong to this stream.
   int64_t old_states = 0, old_arcs = 0;
-  // What the properties depend on, for the old_arcs arcs: kPrNotProperties,
-  // kPrEntered and kPrLeft in kernels/pruned.h.
+  // What the first old_arcs arcs contribute to the properties of the lattice;
+  // see kPrNotProperties, kPrEntered and kPrLeft in kernels/pruned.h.
   int32_t lacks = 0, entered = 0, left = 0;
 
   // Returns the index of the first saved frame.  The index is not 0 near the
@@ -87,12 +87,13 @@ class PrunedStreams {
 
      @param [in] b_fsas       Scores of frames, on device mps.
      @param [in] num_frames   The number of frames of each sequence of b_fsas.
-     @param [in] streams      For each sequence what its last chunk returned, or
-                              nullptr for a new stream.
+     @param [in] streams      For each sequence, the stream that Decode()
+                              returned for the previous chunk, or nullptr for a
+                              new stream.
      @param [in] groups   As for IntersectDensePrunedMps().
-     @return   The lattices.  nullptr if the host has to do the work, for the
-               reasons of IntersectDensePrunedMps();
-               WhyHostIntersectsPruned() then returns why.
+     @return   The lattices.  nullptr if the host has to do the work, for one of
+               the reasons that IntersectDensePrunedMps() has;
+               WhyHostIntersectsPruned() then returns the reason.
    */
   std::unique_ptr<PrunedChunk> Decode(
       DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,

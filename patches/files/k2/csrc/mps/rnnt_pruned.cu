@@ -111,7 +111,7 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
 
 // Returns the arguments that three kernels share.  `other` replaces tensors
 // that are empty or not given, because Metal binds no empty buffer.  The
-// kernels do not read the replaced arguments.
+// kernels do not read an argument that is `other`.
 mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
                       const torch::Tensor &other) {
   return {mps::In(kRpSymbols,

@@ -67,16 +67,16 @@ std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
 
 /* Computes the loss in 5 commands of the GPU, or 7 with an am-only scale, and
    one more if need_grads.  Without an am-only scale, logits outside of the
-   boundary are not read.  An am-only scale needs the average over all positions
-   of lm.
+   boundary are not read.  With an am-only scale, the average of lm over all
+   positions is needed.
 
    @param [in] reduction    none, sum or mean.
    @param [in] need_grads   Whether to compute px_grad and py_grad.
    @param [out] saved       What RnntSmoothedLossGrad() needs.
-   @return                  The loss, [B] or [].  If need_grads, then px_grad
-                            and py_grad: the gradients that px and py have if
-                            the result is the sum of the scores of all
-                            sequences, where a score is -loss.
+   @return                  The loss, [B] or [].  If need_grads, also px_grad
+                            and py_grad: the gradients of the sum of all
+                            sequences' scores with respect to px and py.  The
+                            score of a sequence is its negative loss.
  */
 std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
                                             const std::string &reduction,

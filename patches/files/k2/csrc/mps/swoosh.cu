@@ -72,7 +72,7 @@ struct Sum {
    @param [in] base   One of the nodes.  `base` is a float, so that the host and
                       the kernels compute the same nodes.
    @param [in] step   The distance from one node to the next.
-   @param [in] first  About where the first node is.
+   @param [in] first  The approximate position of the first node.
  */
 SwooshTable MakeTable(const Function &function, float base, double step,
                       double first) {
@@ -97,7 +97,7 @@ SwooshTail MakeTail(double slope, double intercept) {
   return {of_slope.high, of_slope.low, of_intercept.high, of_intercept.low};
 }
 
-// The constants of a function that the kernels need.
+// The constants that the kernels need to compute a function.
 struct Constants {
   SwooshTable table, deriv_table;
   SwooshParams params;  // of which only the shift and the tails are set

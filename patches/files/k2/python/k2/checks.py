@@ -67,8 +67,9 @@ def check_graph_and_dense(
         a_to_b_map: Optional[torch.Tensor] = None) -> None:
     '''Raise a RuntimeError if `graph` and `dense` are on different devices.
 
-    Raise an AssertionError if `a_to_b_map` is neither None nor a torch.int32
-    tensor on the device of `graph`, with one number for each Fsa of `graph`.
+    `a_to_b_map` must be None, or a torch.int32 tensor on the device of `graph`
+    with one number for each Fsa of `graph`.  Otherwise, raise an
+    AssertionError.
     '''
     if graph.device != dense.device:
         move = f"make the DenseFsaVec of log_probs.to('{graph.device}')"

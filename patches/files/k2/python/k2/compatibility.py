@@ -48,7 +48,7 @@ class System:
       machine:
         The processor that Python was built for, e.g. ``'arm64'``.
       translated:
-        Whether Rosetta translates Python for another processor.
+        Whether Python was built for Intel processors and runs under Rosetta.
     '''
     name: str
     version: str

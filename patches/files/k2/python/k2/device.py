@@ -20,7 +20,7 @@ import torch
 
 
 def as_device(device: Union[str, torch.device]) -> torch.device:
-    '''Return the value of ``tensor.device`` for a tensor on a device.
+    '''Return the value that ``tensor.device`` has for a tensor on `device`.
 
     Args:
       device:

@@ -17,8 +17,8 @@
 
 multiprocessing shares the memory of tensors in a pickle.  Sharing fails if two
 tensors have the same memory, or if torch's allocator did not make the memory.
-Both cases occur with tensors that k2 returns.  So these pickles hold copies of
-the values on the CPU.
+Both cases occur with tensors that k2 returns.  So k2 copies the values to the
+CPU, and puts the copies into the pickle.
 '''
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -69,7 +69,7 @@ def freeze(state: Any, device: torch.device) -> Tuple:
 
 def thaw(state: bytes, device: Union[str, torch.storage.TypedStorage]
          ) -> Tuple[Any, torch.device]:
-    '''Return the arguments that freeze() got.'''
+    '''Return the arguments that freeze() received.'''
     if not isinstance(device, str):
         device = device._untyped_storage.device
     return pickle.loads(state), torch.device(device)

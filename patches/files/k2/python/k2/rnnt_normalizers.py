@@ -89,8 +89,8 @@ def log_products(products: torch.Tensor, lm: torch.Tensor, am: torch.Tensor
 
 def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
                am_probs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Average the probabilities that lm alone gives the symbols, over all
-    sequences and positions.
+    '''Compute the probability of each symbol by lm alone, and average it over
+    all sequences and positions.
 
     Args:
       lm, am:
@@ -98,8 +98,8 @@ def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
       lm_probs, am_probs:
         The exponentials of lm and am.
     Returns:
-      The log of the average, of shape [1][1][C]; and the log of the sum
-      of am_probs * average over the symbols, of shape [B][T][1].
+      The log of the average, of shape [1][1][C]; and the log of the sum,
+      over the symbols, of am_probs * average, of shape [B][T][1].
     '''
     B, T, C = am.shape
     average = (lm_probs / lm_probs.sum(dim=2, keepdim=True)).mean(

@@ -39,8 +39,9 @@ class TestIntersectDensePrunedStates(unittest.TestCase):
     def decode(self, graph: str, device: torch.device) -> k2.Fsa:
         '''Return the lattices of two sequences with three and two frames.
 
-        All log-probs are 0.  At most two states are active, so k2 does not
-        widen the search beam for the last frames: it is 3 in all frames.
+        All log-probs are 0.  The search beam is 3 in all frames: k2 does not
+        widen the beam for the last frames, because at most two states are
+        active.
         '''
         graphs = k2.create_fsa_vec([k2.Fsa.from_str(graph)]).to(device)
         segments = torch.tensor([[0, 0, 3], [1, 0, 2]], dtype=torch.int32)

@@ -54,8 +54,8 @@ def run(function, lm, am, device, dtype):
 
 
 def weights(tensors):
-    '''Return weights in tensors of the same shapes.  The elements of a tensor
-    have different weights.'''
+    '''Return weights for the elements of tensors, in tensors of the same shapes
+    as `tensors`.  The elements of a tensor have different weights.'''
     return [torch.linspace(1, 2, x.numel()).view(x.shape).to(x)
             for x in tensors]
 
@@ -157,8 +157,8 @@ class TestMpsRnntSmoothed(unittest.TestCase):
         expected = ((lm_grad * lm_by).sum() + (am_grad * am_by).sum()).item()
         # The error of the difference is step ** 2 / 6 times the third
         # derivative.  Each of B * (S + T) steps of the recursion adds about 1
-        # to this derivative.  To the error, the rounding of sums of about 100
-        # adds 1e-5 / step.
+        # to this derivative.  The rounding of sums of about 100 adds
+        # 1e-5 / step to the error.
         assert abs(found - expected) < B * (S + T) * step ** 2 / 6 + 1e-3
 
     def test_autocast(self):

@@ -188,8 +188,8 @@ class Intersection:
 
     def total(self, a_scores: torch.Tensor, b_scores: torch.Tensor
               ) -> torch.Tensor:
-        '''Return the log_sum() of the scores of self.paths, computed from these
-        scores of arcs and frames.'''
+        '''Return the log_sum() of the scores of self.paths, with these scores
+        of the arcs and the frames.'''
         return log_sum(self._scores(a_scores, b_scores))
 
 

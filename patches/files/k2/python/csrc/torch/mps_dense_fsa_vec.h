@@ -27,8 +27,8 @@
 
 #if K2_WITH_MPS
 
-// Converts a tensor of torch.int32 on the CPU, of shape [segments][3].  The
-// columns of the tensor are sequence, first frame and number of frames.
+// Returns the rows of a tensor as segments.  The tensor is torch.int32 on the
+// CPU.  Its three columns are sequence, first frame and number of frames.
 inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
   segments = segments.contiguous();
   const int32_t *data = segments.data_ptr<int32_t>();

@@ -52,8 +52,8 @@ inline bool HasNoDouble(const ContextPtr &c) {
    @param [in] tensor  A 1-D tensor of T with stride 1, on the device of `fsas`.
                        If T is double and the device has no float64: a 1-D
                        tensor of any stride, either torch.float64 on the CPU or
-                       torch.float32 on the device.  The array shares the memory
-                       of a torch.float64 tensor with stride 1.
+                       torch.float32 on the device.  If `tensor` is
+                       torch.float64 with stride 1, the array shares its memory.
  */
 template <typename T>
 Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {

@@ -25,8 +25,9 @@ this result, k2 then estimates whether Metal or the host is faster.
 
 Other programs on this machine make a call slower, never faster.  So the program
 times each call in several rounds.  The time of a round is the time of its
-fastest call, and the costs are computed from the fastest rounds.  If the rounds
-of a call differ by more than STEADY, the program does not keep the result.
+fastest call, and the costs are computed from the fastest rounds.  If the times
+of a call's rounds differ by more than STEADY, the program does not keep the
+result.
 '''
 import argparse
 import contextlib
@@ -46,10 +47,10 @@ import torch
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# The numbers of frames of the two problems of intersect_dense_pruned.  Each
-# problem has one sequence.  A part of the host's time for a frame does not
-# depend on the number of arcs.  So the number of arcs in a frame is chosen such
-# that the host and Metal are about equally fast.
+# The program times intersect_dense_pruned with each of these numbers of frames,
+# on one sequence.  A part of the host's time for a frame does not depend on the
+# number of arcs.  So the number of arcs in a frame is chosen such that the host
+# and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
 # Each round times all calls.  So another program that runs for a short time
 # disturbs only a few of the rounds of a call.
@@ -59,9 +60,10 @@ ROUNDS = 4
 # round ends only if its calls took LONG_SECONDS.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
 # A result with a larger Measured.spread is not kept.  k2 prefers Metal for
-# problems above a certain size.  An error of a cost changes that size by the
-# same ratio.  Near that size, the host and Metal take about the same time, so a
-# wrong choice costs little.
+# problems above a certain size.  If a cost is measured too high or too low by
+# some percentage, that size is too high or too low by about this percentage.
+# Near that size, the host and Metal take about the same time, so a wrong choice
+# costs little.
 STEADY = 0.15
 
 
@@ -141,7 +143,7 @@ def _time(call: Callable[[], None]) -> float:
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
     '''Let `who` run the operations that both the host and Metal can run.
-    `who` is 'host' or 'metal'.  torch gets one thread, so that the times do not
+    `who` is 'host' or 'metal'.  torch uses one thread, so that the times do not
     depend on how many cores are free.'''
     before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
     os.environ['K2_MPS_FORCE'] = who

@@ -95,7 +95,7 @@ class Timing:
     Attributes:
       name: the name of the operation.
       cpu, mps: the median time of several runs on the device, in seconds.
-      counted: the counts of one run on mps.
+      counted: what k2.mps.counters() counted in one run on mps.
     '''
     name: str
     cpu: float
@@ -109,9 +109,9 @@ class Result:
 
     Attributes:
       facts: the facts about this machine.
-      name: the name of the device; empty without a device.
+      name: the name of the device; empty if there is no device.
       size: the size of the timed problems, a key of SIZES.
-      comparisons, timings: empty without a device.
+      comparisons, timings: empty if there is no device.
       times_count: whether the times of mps are times of a GPU; true only on
         macOS.
     '''
@@ -362,16 +362,15 @@ def _ragged(size: str) -> Operation:
 # {name: (the function that makes the operation, the largest difference that is
 # allowed)}.  Each operation computes some of its steps in float32.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
-    # k2 computes scores in double precision.  torch's log_softmax rounds,
-    # and the conversion of scores to float32 rounds too.  The gradient is a
-    # softmax minus a posterior, and the exponent of the posterior is a sum over
-    # frames.
+    # k2 computes scores in double precision.  But torch's log_softmax rounds to
+    # float32, and so does k2 when it returns scores.  The gradient is a softmax
+    # minus a posterior.  The posterior is the exponential of a sum over frames.
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
-    # The recursion computes in float32, with values in the hundreds.  Their
-    # rounding errors add up over hundreds of steps, and the gradient computes
-    # exponents from these values.
+    # The recursion computes in float32, with values in the hundreds.  The
+    # rounding errors of these values add up over hundreds of steps.  The
+    # gradient contains exponentials of these values.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
@@ -380,8 +379,8 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    '''Return the difference of a tensor between both devices, as described at
-    Comparison.difference.'''
+    '''Return the difference between a result on the CPU and the same result on
+    mps, as described at Comparison.difference.'''
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
         return float('nan')

@@ -29,7 +29,8 @@ from ..first_gradient import first_gradient_only
 from .graph_index import GraphIndex
 from .graph_index import graph_index
 
-# k2.ctc_loss calls intersect_dense with its default limits.
+# If k2.ctc_loss makes a lattice, it calls intersect_dense with these limits,
+# which are the defaults.
 _LIMITS = inspect.signature(intersect_dense).parameters
 _MAX_STATES = _LIMITS['max_states'].default
 _MAX_ARCS = _LIMITS['max_arcs'].default
@@ -200,8 +201,8 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
       output_beam, delay_penalty, use_double_scores:
         As for CtcLoss.
     Returns:
-      A 1-D tensor of torch.float32 on mps with a score for each FSA, which
-      supports autograd; None if k2 must make the lattices.
+      A 1-D tensor of torch.float32 on mps with a score for each FSA.  The
+      tensor supports autograd.  None if k2 must make the lattices.
     Raises:
       RuntimeError: a label has no column of scores.  If the host does not know
       the labels yet, the backward pass or a later call raises instead.

@@ -30,11 +30,11 @@ tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
 pass.  ``Work.wait()`` waits for the network.  Kernels that are launched after
 ``wait()`` see the result.
 
-For ``all_reduce``, the result of the work and of its future is on mps.  For
-other collectives, the result is a tensor on the CPU, which shares the memory of
-the tensor on mps.  The work of an asynchronous ``all_reduce`` does not support
-a timeout in ``wait()``.  ``is_success()`` and ``get_future()`` of this work
-report failures.
+An ``all_reduce`` returns a ``Work`` whose result is on mps, and so is the
+result of its future.  For other collectives, the result is a tensor on the CPU,
+which shares the memory of the tensor on mps.  The ``Work`` of an asynchronous
+``all_reduce`` does not support a timeout in ``wait()``.  Its ``is_success()``
+and its ``get_future()`` report failures.
 '''
 from typing import Any
 from typing import Callable
@@ -98,8 +98,8 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
 def _all_reduce(tensors: List[torch.Tensor], *args: Any) -> Any:
     '''The implementation of ``allreduce_`` for mps.
 
-    DistributedDataParallel takes the gradients from the work's future, so the
-    result of the future must be on mps.
+    DistributedDataParallel takes the gradients from the future of the ``Work``,
+    so the result of the future must be on mps.
     '''
     operator = torch.ops.c10d.allreduce_.default
     _, boxed = _on_host(operator)(tensors, *args)

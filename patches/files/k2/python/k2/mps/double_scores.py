@@ -109,12 +109,12 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # In the tropical semiring, k2 needs only the forward scores, because
-        # the CPU uses the forward scores to choose among paths of equal score.
-        # In the log semiring, the total comes from the backward scores, which
-        # do not need the incoming arcs.  The gradient needs the forward scores
-        # too.  One dispatch for forward and backward scores takes no longer
-        # than a dispatch for one of them.
+        # In the tropical semiring, the total and its gradient need only the
+        # forward scores.  These scores decide among paths of equal score, as on
+        # the CPU.  In the log semiring, the total comes from the backward
+        # scores, which do not need the incoming arcs.  The gradient needs the
+        # forward scores too.  One dispatch for forward and backward scores
+        # takes no longer than a dispatch for one of them.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,

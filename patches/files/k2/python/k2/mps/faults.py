@@ -73,7 +73,8 @@ FAULTS = (
           'https://github.com/actions/runner-images/issues/14380',
           since='2.8', until='2.14', macos='26', warn=False),
     # A build for mps needs torch 2.12 or newer, so `since` is empty.  From 2.15
-    # on, inductor keeps a masked value under a key that contains the value.
+    # on, inductor looks up a masked value by a key that contains the value, so
+    # two values have different keys.
     Fault('torch.compile may use a masked value in place of another; compare '
           'gradients of a compiled model with those of the original model',
           f'{_PYTORCH}/blob/v2.14.1/torch/_inductor/codegen/mps.py',

@@ -23,12 +23,12 @@ from typing import Union
 import torch
 import _k2
 
-# The cache of an Fsa has its GraphIndex under this key.  If scores change, an
-# Fsa drops the entries with "score" in their keys, so this entry stays.
+# An Fsa keeps its GraphIndex in its cache, under this key.  If scores change,
+# the Fsa drops only the entries with "score" in their keys.
 _NAME = 'mps_graph_index'
 
-# If a graph has more arcs, renew() reserves no memory for an index, and the
-# host makes the index, because one dispatch would be too slow.
+# If a graph has more arcs than this, renew() reserves no memory for an index,
+# and the host makes the index, because one dispatch would be too slow.
 _MAX_ARCS = 1 << 20
 
 _lock = threading.Lock()
@@ -49,8 +49,8 @@ class GraphIndex:
           fsas:
             A k2.Fsa on mps with 3 axes and arcs.
           by_host:
-            True to reserve memory that the host fills later.  Before the memory
-            is reserved, the host waits for the GPU.  False if the GPU fills the
+            True to reserve memory that the host fills later.  To reserve the
+            memory, the host waits for the GPU.  False to let the GPU fill the
             index now.
         '''
         self._version = _version(fsas)
@@ -68,8 +68,8 @@ class GraphIndex:
 
     def fill(self, fsas) -> None:
         '''Let the host fill the index, if the index is not filled yet.'''
-        # A kernel reads the memory after this call, so no second thread may
-        # fill the index again.
+        # After this call, a kernel reads the memory.  So another thread must
+        # not fill the index a second time.
         with _lock:
             if not self._is_filled:
                 self._labels = self.index.fill(fsas.arcs)

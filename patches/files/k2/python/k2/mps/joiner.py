@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Functions with which pruned RNN-T needs less memory on mps.'''
+'''Functions that reduce the memory of pruned RNN-T on mps.'''
 from typing import Optional
 
 import torch
@@ -30,9 +30,9 @@ def joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
         torch.tanh(am_pruned + lm_pruned)
 
     On mps, one kernel computes the result of these lines from ``am`` and
-    ``lm``, so the pruned tensors and their sum take no memory.  The result then
-    has first gradients only, not second ones.  On other devices, k2 runs the
-    lines above.
+    ``lm``, so the pruned tensors and their sum take no memory.  Autograd can
+    differentiate this result only once.  On other devices, k2 runs the lines
+    above.
 
     Args:
       am:

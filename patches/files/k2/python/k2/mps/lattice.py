@@ -129,7 +129,8 @@ def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
       value:
         An attribute of arcs.
       arc_map, made:
-        An arc map and the last result of :func:`intersect_dense`.
+        An arc map and the ``_k2.MpsLattice`` or None that
+        :func:`intersect_dense` returned.
     '''
     if made is None:
         return _k2.index_select(value, arc_map)
@@ -143,7 +144,8 @@ def gradients(ctx, grad: torch.Tensor
     Args:
       ctx:
         The context of the forward pass.  The attribute ``lattice`` of the
-        context is the last result of :func:`intersect_dense`.
+        context is the ``_k2.MpsLattice`` or None that :func:`intersect_dense`
+        returned.
       grad:
         The gradient of the lattice's scores.
     '''

@@ -13,8 +13,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''rnnt_loss_pruned and rnnt_loss on mps.  The forward and the backward pass
-each read the logits once.'''
+'''rnnt_loss_pruned and rnnt_loss on mps.  The forward pass reads the logits
+once, and so does the backward pass.'''
 from typing import Optional
 
 import torch
@@ -114,7 +114,8 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
         As for rnnt_loss_pruned().  :func:`in_metal` must return True for these
         arguments.
     Returns:
-      The loss, ``torch.float32`` on mps, with first gradients only.
+      The loss, ``torch.float32`` on mps.  Autograd can differentiate the loss
+      only once.
     '''
     B, T, _, _ = logits.shape
     if reduction not in ('none', 'mean', 'sum'):

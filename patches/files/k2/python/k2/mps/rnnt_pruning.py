@@ -96,7 +96,7 @@ class _Pruning(torch.autograd.Function):
         needs_am, needs_lm, _ = ctx.needs_input_grad
         needs_am = needs_am and am_grad is not None
         needs_lm = needs_lm and lm_grad is not None
-        # If the program uses only the sum of both results, autograd gives one
+        # If the program uses only the sum of both results, autograd passes one
         # tensor as both gradients.  The kernel then reads this tensor once.
         fused = needs_am and needs_lm and am_grad is lm_grad
         am_sum = lm_sum = None

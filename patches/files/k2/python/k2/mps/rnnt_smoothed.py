@@ -137,7 +137,8 @@ def logprobs(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
       As for :func:`k2.get_rnnt_logprobs_smoothed`.  :func:`in_metal` must
       return True for these arguments.
     Returns:
-      px and py, torch.float32 on mps, with first gradients only.
+      px and py, torch.float32 on mps.  Autograd can differentiate them only
+      once.
     '''
     return _Logprobs.apply(*_arguments(
         lm, am, symbols, termination_symbol, lm_only_scale, am_only_scale,
@@ -157,9 +158,9 @@ def loss(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
       As for :func:`k2.rnnt_loss_smoothed`.  :func:`in_metal` must return True
       for these arguments.
     Returns:
-      The loss, torch.float32 on mps, with first gradients only.  If
-      ``return_grad``, a tuple of the loss and the gradients of px and py,
-      torch.float32 on mps.
+      The loss, torch.float32 on mps.  Autograd can differentiate the loss only
+      once.  If ``return_grad``, a tuple of the loss and the gradients of px and
+      py, torch.float32 on mps.
     '''
     grads = []
     ans = _Loss.apply(

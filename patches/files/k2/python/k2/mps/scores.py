@@ -36,8 +36,8 @@ class _PublicScores(torch.autograd.Function):
 def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
     '''Return scores as a user of k2 gets them.
 
-    If an FSA is on mps, its scores in double precision are ``torch.float64`` on
-    the CPU inside k2.  This function converts such scores to ``torch.float32``
+    If an FSA is on mps, k2 keeps its scores in double precision on the CPU, as
+    ``torch.float64``.  This function converts such scores to ``torch.float32``
     on mps, and its backward pass converts the gradient back.
 
     Args:
@@ -46,8 +46,9 @@ def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
       scores:
         A 1-D tensor of ``torch.float32`` or ``torch.float64``.
     Returns:
-      A copy of torch.float32 on mps if ``scores`` is ``torch.float64`` and
-      ``fsas`` is on mps, else ``scores`` itself.  Autograd records the copy.
+      If ``scores`` is ``torch.float64`` and ``fsas`` is on mps, a
+      ``torch.float32`` copy on mps, else ``scores`` itself.  Autograd records
+      the copy.
     '''
     if fsas.device.type != 'mps' or scores.dtype != torch.float64:
         return scores

@@ -34,8 +34,7 @@ def on_gpu(graph, num_streams: int, *options):
 
     Args:
       graph, num_streams, options:
-        The arguments of :class:`k2.OnlineDenseIntersecter`, in the order of
-        that class.
+        The arguments of :class:`k2.OnlineDenseIntersecter`, in the same order.
     '''
     if graph.device.type != 'mps' or graph.arcs.num_axes() != 3:
         return None

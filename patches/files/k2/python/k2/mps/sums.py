@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Gradients of scores on mps, as sums of the values with equal indexes.'''
+'''Gradients of scores on mps: sums of the values that have the same index.'''
 from typing import Any
 from typing import Sequence
 from typing import Tuple

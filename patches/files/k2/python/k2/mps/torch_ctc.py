@@ -47,7 +47,7 @@ def install_ctc_loss(force: bool = False) -> None:
     replaces nothing.
 
     If a module has run ``from torch.nn.functional import ctc_loss`` before, the
-    name in that module stays torch's function.
+    name ``ctc_loss`` in that module still refers to torch's function.
 
     Args:
       force:
@@ -147,7 +147,8 @@ class _Losses(torch.autograd.Function):
         ans = losses.detach()[place]
         frames = torch.arange(T, device=device).unsqueeze(1)
         is_inside = frames < torch.tensor(num_frames, device=device)
-        # k2 ignores a path with a NaN, but torch returns NaN.
+        # If the score of a path is NaN, k2 ignores the path, but torch returns
+        # NaN.
         is_nan = is_inside & log_probs.isnan().any(dim=2)
         ans = torch.where(is_nan.any(dim=0), float('nan'), ans)
         if ctx.needs_input_grad[0]:
