@@ -26,7 +26,7 @@
 
 namespace k2 {
 
-// The limits of the lattice's size in intersect_dense, and the present beam.
+// The limits that intersect_dense sets for the lattice's size, and the beam.
 struct BeamLimits {
   int32_t max_states, max_arcs;
   float beam;

@@ -35,7 +35,7 @@
 
 namespace k2 {
 
-// The size of the best paths of all FSAs together.
+// The total size of the best paths of all FSAs.
 struct BestPaths {
   int64_t num_states = 0;
   int64_t num_leaving_arcs = 0;  // the graphs' arcs that leave these states

@@ -28,15 +28,15 @@ namespace k2 {
 
    The other thread may need a lock that the caller holds, such as Python's GIL.
    For example, torch takes the GIL when C++ gets its first reference to a
-   tensor of Python, or drops its last reference to the tensor.  So the function
+   Python tensor, or drops its last reference to the tensor.  So the function
    that SetRunBlocking() has set releases the lock while `f` runs.  Meanwhile
    other threads may call k2, even with the same objects.
  */
 void RunBlocking(const std::function<void()> &f);
 
-/* Makes RunBlocking() call `run` with its argument.
+/* Makes RunBlocking(f) call run(f).
 
-   @param [in] run   Must call its argument once, and let exceptions pass.  With
+   @param [in] run   Must call `f` once, and let exceptions pass.  With
                      nullptr, the initial value, RunBlocking() only calls `f`.
  */
 void SetRunBlocking(void (*run)(const std::function<void()> &f));

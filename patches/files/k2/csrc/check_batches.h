@@ -44,8 +44,8 @@ void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches);
 // that each state occurs once.
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches);
 
-// Does what CheckStateBatches() does, and checks that arc_batches fits:
-// [batch][fsa][state][arc], with the idx012 of arcs.
+// Does what CheckStateBatches() does, and checks that arc_batches fits
+// state_batches: [batch][fsa][state][arc], with the idx012 of arcs.
 void CheckArcBatches(FsaVec &fsas, Ragged<int32_t> &state_batches,
                      Ragged<int32_t> &arc_batches);
 

@@ -24,7 +24,7 @@
 namespace k2 {
 
 /* Checks that indexes are within [first, size).  With other indexes, a kernel
-   would read memory that does not belong to the array.
+   would read memory outside of the array that is indexed.
 
    If the indexes are on the CPU, throws std::out_of_range, Python's IndexError,
    with the first wrong index and the size.  If the indexes are on a GPU, the
@@ -43,7 +43,7 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size, int32_t first);
 
    Row splits must begin with 0, must not decrease, and must end with the number
    of elements.  Row ids must not decrease, and must agree with the row splits.
-   Otherwise, if the arrays are on the CPU, throws std::invalid_argument,
+   If arrays on the CPU break these rules, throws std::invalid_argument,
    Python's ValueError.  For arrays on a GPU, these checks would have to wait
    for the GPU.  Instead, CheckIndexes() checks that every row split and row id
    is within the layer.

@@ -30,7 +30,7 @@ namespace k2 {
 
 namespace {
 
-// The result for one sequence.  The maps have indexes of the whole batch.
+// The result for one sequence.  The maps contain indexes into the whole batch.
 struct SequenceLattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;

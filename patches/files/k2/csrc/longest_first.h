@@ -42,8 +42,8 @@ constexpr int32_t kNoSequence = std::numeric_limits<int32_t>::max();
 Array1<int32_t> NumFrames(const Array1<int32_t> &a_to_b_map,
                           RaggedShape &b_shape);
 
-/* Sorts decoding graphs by their numbers of frames, the longest first, and
-   brings the lattices back into the order of the caller. */
+/* Sorts decoding graphs by the lengths of their sequences, the longest first,
+   and puts the lattices back into the caller's order. */
 class LongestFirst {
  public:
   LongestFirst(FsaVec &fsas, const Array1<int32_t> &map,

@@ -65,8 +65,8 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
    sum, and returns bit for bit the same states and arcs.
 
    A state is kept if an arc into the state has an end_loglike over the cutoff.
-   The first such arc of each state decides the order of the states of a
-   sequence.
+   The first such arc into a state determines the position of the state among
+   the states of its sequence.
 
      @param [in,out] arcs    The arcs that leave the states of the frame, with
                              3 axes: sequence, state, arc.  On entry,

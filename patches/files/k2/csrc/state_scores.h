@@ -30,9 +30,8 @@
 namespace k2 {
 
 /* Computes on the host what GetForwardScores() and GetBackwardScores() return.
-   One loop goes through the states of all batches and allocates nothing.
-   Allocations for each batch would take longer than the states of a small
-   batch.
+   One loop goes through the states of all batches and allocates nothing.  For a
+   small batch, an allocation would take longer than computing the scores.
 
    @param [in] forward        Whether to sum over entering arcs.
    @param [in] fsas           An FsaVec.

@@ -60,9 +60,9 @@ struct FloatsOfState {
 };
 
 // Returns the number of rows in a block, that is, from one checkpoint to the
-// next.  The number is a power of 2.  If the number is 1, all rows are kept.
-// The checkpoints take the memory that all rows would take, divided by this
-// number.
+// next.  The number is a power of 2.  If the number is 1, each row is a
+// checkpoint.  The checkpoints take the memory that all rows would take,
+// divided by this number.
 //
 // Three limits apply.  Beyond `most` rows, longer blocks would save little more
 // memory.  A block has at most an 8th of all rows, so that a block takes little

@@ -27,9 +27,10 @@
 
 namespace k2 {
 
-// What kernels need of decoding graphs in addition to the arcs.  The index
-// depends only on the states and labels of the arcs, so it is made once for
-// each FsaVec.  k2/python/k2/mps/graph_index.py keeps the index with the Fsa.
+// What kernels need to know about decoding graphs, in addition to the arcs.
+// The index depends only on the states and labels of the arcs, so it is made
+// once for each FsaVec.  k2/python/k2/mps/graph_index.py keeps the index with
+// the Fsa.
 struct GraphIndex {
   // All members share this memory.  The tensors are torch.int32 on mps.
   Array1<int32_t> memory;

@@ -133,7 +133,8 @@ inline int64_t NumWaves(const std::string &source, const std::string &kernel,
    has at most 2^28 units of work.  One core is estimated to do more than 2^28
    units in a second.
 
-   @param [in] work        Units of work: about how many arcs all steps follow.
+   @param [in] work        Units of work: roughly the number of arcs that all
+                           steps together follow.
    @param [in] num_steps   Number of steps.
    @param [in] num_waves   What NumWaves() returns.
    @return                 At least 1, and at most num_steps if num_steps is not

@@ -60,8 +60,8 @@ bool AnyIsOnMps(const Values &values) {
   return false;
 }
 
-// Returns whether an operator is a copy between mps and the CPU that is done
-// when the operator returns.
+// Returns whether an operator copies between mps and the CPU, and returns only
+// when the copy is done.
 bool IsBlockingCopy(const char *name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::string copy = name;
   if (copy != "aten::copy_" && copy != "aten::_copy_from" &&

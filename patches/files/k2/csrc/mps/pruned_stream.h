@@ -92,7 +92,7 @@ class PrunedStreams {
                               new stream.
      @param [in] groups   As for IntersectDensePrunedMps().
      @return   The lattices.  nullptr if the host has to do the work, for one of
-               the reasons that IntersectDensePrunedMps() has;
+               the reasons that IntersectDensePrunedMps() lists;
                WhyHostIntersectsPruned() then returns the reason.
    */
   std::unique_ptr<PrunedChunk> Decode(

@@ -37,7 +37,7 @@ class Signpost {
     // category is DynamicTracing, which costs little while no tool records.
     kFunction,
     // The host checks that the GPU is done.  There is no message.  The category
-    // is DynamicTracing, because one loss checks thousands of times.
+    // is DynamicTracing, because one loss needs thousands of these checks.
     kWait,
     // The host encodes a kernel.  The message is the kernel's name.  Dispatches
     // are few, so their category is PointsOfInterest, which tools show by

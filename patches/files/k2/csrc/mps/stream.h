@@ -63,8 +63,8 @@ void Synchronize();
 void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel);
 
 /* Throws std::runtime_error if a command buffer that was given to NoteKernel()
-   has failed: the GPU ran out of time or memory, or used an address without
-   memory.  The message has the kernels' labels, and the text of Metal's error.
+   has failed: the GPU ran out of time or memory, or used an unmapped address.
+   The message contains the kernels' labels, and the text of Metal's error.
    Each failure is thrown once, in the thread that calls this function next.
    torch before 2.15 does not report such failures.
  */

@@ -119,7 +119,7 @@ def check_attribute(fsa: 'k2.Fsa', name: str, value: Any) -> None:
 
 
 def check_top_sorted(fsas: 'k2.Fsa') -> None:
-    '''Raise a ValueError if k2 cannot compute scores of the states.'''
+    '''Raise a ValueError if k2 cannot compute scores of states of `fsas`.'''
     if fsas.arcs.num_axes() != 3:
         raise ValueError('scores need an FsaVec; k2.create_fsa_vec([fsa]) '
                          'makes an FsaVec of an Fsa')
@@ -133,7 +133,7 @@ def check_axes(function: str, fsas: 'k2.Fsa', num_axes: int) -> None:
 
     Args:
       function:
-        The name of the function that checks its argument, for the message.
+        The name of the function whose argument is checked, for the message.
       num_axes:
         2 for a single Fsa, 3 for an FsaVec.
     '''

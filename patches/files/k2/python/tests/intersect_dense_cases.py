@@ -16,7 +16,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# A problem that several tests of the beam of intersect_dense share.
+# A problem for several tests of intersect_dense's beam.
 
 import k2
 import torch

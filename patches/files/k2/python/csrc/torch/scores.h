@@ -98,8 +98,9 @@ inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   return ToTorch(ans);
 }
 
-// Converts a gradient in the backward pass of PublicScores(), from the dtype of
-// the result of PublicScores() to the dtype of its argument `scores`.
+// The backward pass of PublicScores().  `scores` is the gradient of the result
+// of PublicScores().  Returns this gradient as torch.float64 on the CPU if the
+// device of `fsas` has no float64, else `scores` itself.
 inline torch::Tensor InternalScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context())) return scores;
   Array1<double> ans = ScoresOf<double>(fsas, scores);

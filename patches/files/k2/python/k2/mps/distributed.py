@@ -30,11 +30,11 @@ tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
 pass.  ``Work.wait()`` waits for the network.  Kernels that are launched after
 ``wait()`` see the result.
 
-An ``all_reduce`` returns a ``Work`` whose result is on mps, and so is the
-result of its future.  For other collectives, the result is a tensor on the CPU,
-which shares the memory of the tensor on mps.  The ``Work`` of an asynchronous
-``all_reduce`` does not support a timeout in ``wait()``.  Its ``is_success()``
-and its ``get_future()`` report failures.
+For ``all_reduce``, the results of the ``Work`` and of its future are on mps.
+For other collectives, these results are tensors on the CPU, which share the
+memory of the tensors on mps.  The ``Work`` of an asynchronous ``all_reduce``
+does not support a timeout in ``wait()``.  Its ``is_success()`` and its
+``get_future()`` report failures.
 '''
 from typing import Any
 from typing import Callable

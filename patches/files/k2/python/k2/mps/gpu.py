@@ -17,7 +17,7 @@
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
 torch's function; if torch has no CTC kernel for mps, k2 computes the loss on
-mps.  ``spawn`` is the function of ``torch.multiprocessing``::
+mps.  ``spawn`` is like the function of ``torch.multiprocessing``::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
@@ -55,8 +55,9 @@ def pick_device(index: int = 0) -> torch.device:
     '''Return the device to compute on: a CUDA device if there is one, else mps
     if torch can use mps, else the CPU.
 
-    The device mps has the index 0, like ``tensor.device`` of a tensor on mps.
-    ``torch.device('mps')`` does not equal ``torch.device('mps', 0)``.
+    For mps, the result has the index 0, because ``tensor.device`` has this
+    index for a tensor on mps.  ``torch.device('mps')``, which has no index,
+    does not equal ``torch.device('mps', 0)``.
 
     Args:
       index:

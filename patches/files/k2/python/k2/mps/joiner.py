@@ -67,8 +67,8 @@ def rnnt_loss_pruned_in_place(logits: torch.Tensor, symbols: torch.Tensor,
     last layer of the joiner is linear.  If another function needs the logits in
     its backward pass, that backward pass raises a RuntimeError.
 
-    Memory holds the logits and their gradient if ``logits`` is on another
-    device, is not contiguous, or is a leaf of the autograd graph.
+    Memory still holds both the logits and their gradient if ``logits`` is on
+    another device, is not contiguous, or is a leaf of the autograd graph.
 
     Args and Returns:
       As for :func:`k2.rnnt_loss_pruned`.
