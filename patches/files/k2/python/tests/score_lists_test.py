@@ -47,7 +47,7 @@ class Lists:
 
 
 def with_value(ragged, value):
-    '''Return a copy of a ragged tensor, whose last element is `value`.'''
+    '''Return a copy of a ragged tensor, with `value` as the last element.'''
     values = ragged.values.clone()
     values[-1] = value
     return k2.RaggedTensor(ragged.shape, values)

@@ -45,7 +45,7 @@ def random_fsa(rng, num_states):
 
 
 def definition(arcs, num_states, forward, log_semiring):
-    '''Return the score of each state by its definition, in Python.'''
+    '''Compute in Python the score of each state, by the score's definition.'''
     scores = [-math.inf] * num_states
     scores[0 if forward else -1] = 0.0
     states = range(num_states)
