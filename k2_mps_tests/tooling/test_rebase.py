@@ -157,10 +157,17 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     assert (k2 / "k2/csrc/shim.h").read_text() == "shim\n"
 
 
-@pytest.mark.parametrize("file", ["k2mps-rebase.json", "HEAD"])
-def test_a_rebase_that_cannot_be_read_is_left_alone(sandbox, k2, file):
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        pytest.param("k2mps-rebase.json", '{"other": 1}', id="other keys"),
+        pytest.param("k2mps-rebase.json", '["a", "b", "c", "d"]', id="the list of an older k2mps"),
+        pytest.param("HEAD", "other", id="no HEAD"),
+    ],
+)
+def test_a_rebase_that_cannot_be_read_is_left_alone(sandbox, k2, file, content):
     conflict(sandbox)
-    (sandbox.root / "build/rebase/.git" / file).write_text('{"other": 1}')
+    (sandbox.root / "build/rebase/.git" / file).write_text(content)
     for step in ("--continue", "--abort"):
         message = sandbox.fails(14, "rebase", step)
         assert "it is broken, or another version" in message and "rm -rf" in message
@@ -189,8 +196,8 @@ def test_a_resolution_after_a_kill_at_the_stop_is_kept(sandbox, k2):
     """The test restores the state after a kill: the conflict is in the files, but not recorded."""
     conflict(sandbox)
     file = sandbox.root / "build/rebase/.git/k2mps-rebase.json"
-    *known, _, _ = json.loads(file.read_text())
-    file.write_text(json.dumps([*known, [], False]))
+    position = json.loads(file.read_text())
+    file.write_text(json.dumps({**position, "left": [], "shown": False}))
     resolve(sandbox)
     assert "has work of yours" in sandbox.fails(14, "rebase", "--abort")
     sandbox.ok("rebase", "--continue")

@@ -349,8 +349,8 @@ class _BuildTree:
         """Returns the compiler's name and version, as CMake found them."""
         pattern = r'set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "([^"]*)"\)'
         files = self.directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")
-        found = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
-        return " ".join(found[0]) if found else "unknown"
+        matches = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
+        return " ".join(matches[0]) if matches else "unknown"
 
     def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {

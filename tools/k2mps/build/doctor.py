@@ -83,8 +83,8 @@ def system_checks(device: Device) -> list[Check]:
         own = _emulated()
     else:
         # C++20 is not checked: a compiler that lacks it fails with a clear message.
-        found = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
-        own = [Check("C++ compiler", "with C++20", found, "g++")]
+        compiler = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
+        own = [Check("C++ compiler", "with C++20", compiler, "g++")]
     least, version = (".".join(map(str, one)) for one in (git.MINIMUM_VERSION, git.version()))
     new_enough = git.version() >= git.MINIMUM_VERSION
     git_is_from = {"fix": _XCODE} if _MAC else {"package": "git"}
@@ -141,11 +141,11 @@ def lacking(checks: Sequence[Check]) -> list[Check]:
 
 def advice(checks: Sequence[Check]) -> str:
     """Returns the advice to install ccache before the first build; empty if it is installed."""
-    found = next(check for check in checks if check.name == "ccache")
-    if found.ok:
+    ccache = next(check for check in checks if check.name == "ccache")
+    if ccache.ok:
         return ""
     return (
-        f"recommended before the first build: {found.fix}; ccache keeps compiled files, so that"
+        f"recommended before the first build: {ccache.fix}; ccache keeps compiled files, so that"
         " further build trees take minutes"
     )
 
@@ -227,8 +227,8 @@ def _apple() -> list[Check]:
 
 def _emulated() -> list[Check]:
     # clang uses the headers of the newest GCC whose libraries are installed.
-    found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
-    gcc = max(found, default=12)
+    versions = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
+    gcc = max(versions, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
     libclang = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
     return [
@@ -243,5 +243,5 @@ def _emulated() -> list[Check]:
 def clang() -> Check:
     """Checks for clang, which compiles Objective-C++, the emulated Metal, and code for macOS."""
     program = f"clang++-{CLANG}"
-    found = shutil.which(program) or ""
-    return Check(f"C++ compiler {program}", "with C++20", found, f"clang-{CLANG}")
+    path = shutil.which(program) or ""
+    return Check(f"C++ compiler {program}", "with C++20", path, f"clang-{CLANG}")

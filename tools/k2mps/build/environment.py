@@ -66,26 +66,28 @@ class Environment:
 
     @property
     def site_packages(self) -> Path:
-        found = sorted(self.directory.glob("lib/python3.*/site-packages"))
-        if not found:
+        folders = sorted(self.directory.glob("lib/python3.*/site-packages"))
+        if not folders:
             raise errors.RequirementMissingError(
                 f"{self.directory} is not a virtual environment",
                 next_command="remove it, then make build",
             )
-        return found[-1]
+        return folders[-1]
 
     def version_of(self, name: str) -> str | None:
         """Returns the installed version of a package, or None if it is not installed."""
-        found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
-        return next((entry.version for entry in found), None)
+        distributions = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
+        return next((entry.version for entry in distributions), None)
 
     def requirements(self, *groups: str) -> list[Requirement]:
         """Returns, from these groups of pyproject.toml, the requirements for this Python."""
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         facts = {"python_version": self.python_version}
-        found = [Requirement(line) for group in groups for line in known[group]]
-        return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
+        requirements = [Requirement(line) for group in groups for line in known[group]]
+        return [
+            entry for entry in requirements if entry.marker is None or entry.marker.evaluate(facts)
+        ]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
         """Installs the requirements that are missing; returns whether any were missing.
@@ -96,10 +98,10 @@ class Environment:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: pip failed for another reason, such as a missing version.
         """
-        found = ((entry, self.version_of(entry.name)) for entry in wanted)
+        installed = ((entry, self.version_of(entry.name)) for entry in wanted)
         missing = [
             entry
-            for entry, version in found
+            for entry, version in installed
             if version is None or not entry.specifier.contains(version, prereleases=True)
         ]
         torch = [entry for entry in missing if entry.name == "torch"]

@@ -67,10 +67,10 @@ class Interpreter:
         # In a Mach-O file, each name starts with an additional "_".
         mach_o = isinstance(binary, lief.MachO.Binary)
         names = (name.removeprefix("_") if mach_o else name for name in exported)
-        found = {name for name in names if re.match(r"_?Py", name)}
-        if not found:
+        symbols = {name for name in names if re.match(r"_?Py", name)}
+        if not symbols:
             raise _unusable(self.program, f"{self.library} exports nothing of Python's")
-        return found
+        return symbols
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
@@ -98,8 +98,8 @@ def find(program: str | Path = sys.executable) -> Interpreter:
 def _unpacked(folder: Path) -> Interpreter:
     headers = [path.parent for path in folder.glob("**/include/python3.*/Python.h")]
     if len(headers) != 1 or not re.fullmatch(r"python3\.\d\d", headers[0].name):
-        found = errors.some([str(path) for path in headers]) or "none"
-        why = f"one folder of headers is needed, like include/python3.12; there is {found}"
+        listed = errors.some([str(path) for path in headers]) or "none"
+        why = f"one folder of headers is needed, like include/python3.12; there is {listed}"
         raise _unusable(folder, why)
     numbers = re.findall(
         r"^#define PY_M\w+_VERSION\s+(\d+)$", (headers[0] / "patchlevel.h").read_text(), re.M

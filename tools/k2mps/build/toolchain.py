@@ -178,10 +178,10 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         *(name, zig.name, python.number, str(python.include), python.program),
         *((emulator / header).read_text() for header in _EMULATOR_HEADERS),
     )
-    found = Toolchain(_root(environment) / f"toolchain-{name}", python.tag, key)
-    stamp = found.directory / "key"
+    toolchain = Toolchain(_root(environment) / f"toolchain-{name}", python.tag, key)
+    stamp = toolchain.directory / "key"
     if stamp.exists() and stamp.read_text() == key:
-        return found
+        return toolchain
 
     def fill(draft: Path) -> None:
         _fill_sdk(draft / "sdk", torch_package, zig, emulator)
@@ -191,8 +191,8 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
         (draft / stamp.name).write_text(key)
 
-    _made(found.directory, fill)
-    return found
+    _made(toolchain.directory, fill)
+    return toolchain
 
 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
@@ -214,11 +214,11 @@ def system_symbols(torch_package: Path) -> dict[str, set[str]]:
     A stub exports the symbols that torch's libraries import, and the symbols in `_FURTHER`.  So a
     build cannot use a symbol that needs a newer macOS than torch does.
     """
-    found = collections.defaultdict(set)
+    by_library = collections.defaultdict(set)
     for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
         for name, symbols in exported.items():
-            found[name].update(symbols)
-    return {name: symbols for name, symbols in found.items() if not name.startswith("@")}
+            by_library[name].update(symbols)
+    return {name: symbols for name, symbols in by_library.items() if not name.startswith("@")}
 
 
 def symbols_of(torch_package: Path) -> dict[str, dict]:
@@ -231,14 +231,14 @@ def symbols_of(torch_package: Path) -> dict[str, dict]:
     """
     kept = torch_package.with_name("symbols.json")
     if not kept.exists():
-        found = {}
+        by_file = {}
         for library in sorted((torch_package / "lib").glob("*.dylib")):
             binary = parse(library)
             imported = {name: sorted(symbols) for name, symbols in imports(binary).items()}
             exported = sorted({symbol.name for symbol in binary.exported_symbols})
-            found[library.name] = {"exports": exported, "imports": imported}
+            by_file[library.name] = {"exports": exported, "imports": imported}
         draft = kept.with_suffix(".draft")
-        draft.write_text(json.dumps(found))
+        draft.write_text(json.dumps(by_file))
         draft.rename(kept)
     return json.loads(kept.read_text())
 
@@ -257,12 +257,12 @@ def imports(binary) -> dict[str, set[str]]:
     The name is empty for symbols that any library may export.
     """
     libraries = loaded(binary)
-    found = collections.defaultdict(set)
+    by_library = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
         number = symbol.library_ordinal
         known = 1 <= number <= len(libraries)
-        found[libraries[number - 1] if known else ""].add(symbol.name)
-    return dict(found)
+        by_library[libraries[number - 1] if known else ""].add(symbol.name)
+    return dict(by_library)
 
 
 def parse(library: Path | io.BytesIO):

@@ -30,11 +30,11 @@ def describe(project: Project, checkout: Checkout | None) -> str:
 
 def _progress(log: Path) -> str:
     """Returns ninja's progress from its log; empty if the log has no line of progress."""
-    found = []
+    steps = []
     if log.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        found = list(filter(None, map(process.NINJA_PROGRESS.match, lines)))
-    return f", {found[-1][1]} of {found[-1][2]} steps done" if found else ""
+        steps = list(filter(None, map(process.NINJA_PROGRESS.match, lines)))
+    return f", {steps[-1][1]} of {steps[-1][2]} steps done" if steps else ""
 
 
 def _read_by_a_build(git_dir: Path) -> bool:

@@ -53,10 +53,10 @@ def commit_of(clone: Checkout, pin: Pin, name: str) -> str:
     wanted += [f"+refs/{kind}/*:{ref}/*" for kind, ref in zip(("heads", "tags"), _FOLDERS)]
     fetch(clone, "asking upstream", "upstream cannot be reached", pin, *wanted)
     for one in (*(f"{folder}/{name}" for folder in _FOLDERS), *by_id):
-        found = clone.commit_of(one)
-        holders = ("for-each-ref", "--count=1", "--contains", str(found), *_FOLDERS)
-        if found and clone.git.text(*holders):
-            return found
+        commit = clone.commit_of(one)
+        holders = ("for-each-ref", "--count=1", "--contains", str(commit), *_FOLDERS)
+        if commit and clone.git.text(*holders):
+            return commit
     raise errors.K2mpsError(
         f"{git.redacted(pin.url)} has no commit {name}",
         why="no branch or tag of upstream leads to it, so another clone could not fetch it",

@@ -72,8 +72,8 @@ class _Prober:
         self._follows: list[list[int]] = []
         for number, own in enumerate(paths):
             direct = [other for other in range(number) if paths[other] & own]
-            found = {*direct, *(one for other in direct for one in self._follows[other])}
-            self._follows.append(sorted(found))
+            followed = {*direct, *(one for other in direct for one in self._follows[other])}
+            self._follows.append(sorted(followed))
 
     def _conflicts(self, number: int, step: int) -> Sequence[str]:
         """Returns the files that conflict if a patch is merged after the patches that it follows.
@@ -122,8 +122,8 @@ class _Prober:
         White space is ignored.
         """
         diff = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "-U0", "-r")
-        made = self._commits[number]
-        ends = [self._trees[made.parents[0]], self._trees[made.id]]
+        patch_commit = self._commits[number]
+        ends = [self._trees[patch_commit.parents[0]], self._trees[patch_commit.id]]
         change = self._checkout.objects.bytes(*diff, *ends, "--", *paths)
         for path in paths:
             shown = self._checkout.objects.run("cat-file", "blob", f"{self._way[-1]}:{path}")

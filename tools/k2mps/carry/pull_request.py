@@ -39,8 +39,8 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
       squash: whether to make one commit of each group.  k2 squashes a pull request anyway.
     """
     pin = checkout.pinned(project.upstream().pin)
-    found = patch_folder.load(project.patches)
-    chosen = [one for one in found.patches if not group or found.groups.get(one.name) == group]
+    series = patch_folder.load(project.patches)
+    chosen = [one for one in series.patches if not group or series.groups.get(one.name) == group]
     if not chosen:
         raise errors.K2mpsError(
             f"patches/series has no group {group}",
@@ -48,24 +48,24 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
             next_command="name a group of patches/series",
         )
     with checkout.exclusive():
-        last = series_tip(project, checkout, pin, found)
+        last = series_tip(project, checkout, pin, series)
         commits = checkout.commits(f"{pin.commit}..{last}")
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = tip = pin.commit
-        end = found.patches.index(chosen[-1]) + 1
-        pairs = [*zip(commits, found.patches[:end])]
+        end = series.patches.index(chosen[-1]) + 1
+        pairs = [*zip(commits, series.patches[:end])]
         parts = [[pair] for pair in pairs]
         if squash:
-            by_group = itertools.groupby(pairs, lambda pair: found.groups.get(pair[1].name, ""))
+            by_group = itertools.groupby(pairs, lambda pair: series.groups.get(pair[1].name, ""))
             parts = [[*pairs] for _, pairs in by_group]
         for part in parts:
             commit, last = part[-1]
             patches = [patch for _, patch in part]
             base = tip if patches[0] == chosen[0] else base
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
-            message = _squashed(project, found, patches) if squash else _message(last)
+            message = _squashed(project, series, patches) if squash else _message(last)
             tip = checkout.objects.commit(commit.tree, [tip], message + "\n", author, sender)
     return Submission(base, tip, _cover(project, chosen, group))
 
@@ -74,9 +74,9 @@ def _message(patch: Patch) -> str:
     return _paragraphs(patch.subject, patch.body)
 
 
-def _squashed(project: Project, found: Series, patches: Sequence[Patch]) -> str:
+def _squashed(project: Project, series: Series, patches: Sequence[Patch]) -> str:
     """Returns the message of one commit for several patches of a group."""
-    title, text = _words_of(project, found.groups.get(patches[0].name, ""))
+    title, text = _words_of(project, series.groups.get(patches[0].name, ""))
     parts = [f"* {_message(patch)}" for patch in patches]
     return _paragraphs(title, text.partition("\n### ")[0].strip(), *parts)
 

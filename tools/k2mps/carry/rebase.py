@@ -133,7 +133,7 @@ def abort(project: Project, checkout: Checkout) -> None:
 def _open(project: Project, checkout: Checkout) -> "_Rebase":
     """Reads the rebase that waits in build/rebase; raises an error if there is none."""
     try:
-        position = Position(*json.loads(rebase_file(project).read_text(encoding="utf-8")))
+        position = Position(**json.loads(rebase_file(project).read_text(encoding="utf-8")))
         clone = Checkout(project.rebase, checkout.reporter)
     except (FileNotFoundError, NotADirectoryError):
         raise errors.K2mpsError(
@@ -198,8 +198,8 @@ class _Rebase:
 
         Such work in build/rebase is a branch, a stash, or files that git ignores.
         """
-        made = [commit for _, commit in self.position.done]
-        names = self.stop.branches([*made, self.position.head or self.position.onto])
+        carried = [commit for _, commit in self.position.done]
+        names = self.stop.branches([*carried, self.position.head or self.position.onto])
         here, there = quoted(self._project.rebase), quoted(self._checkout.directory)
         if names:
             raise errors.ConflictError(
@@ -255,13 +255,13 @@ class _Rebase:
 
     def _carry(self, patch: Patch, tree: str) -> str:
         """Commits the tree that a patch makes on the new pin, and records the patch as done."""
-        made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
-        self.position = self.position._replace(done=[*self.position.done, (patch.name, made)])
-        return made
+        commit = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
+        self.position = self.position._replace(done=[*self.position.done, (patch.name, commit)])
+        return commit
 
     def _save(self) -> None:
         path = self._clone.directory / ".git" / rebase_file(self._project).name
-        replacement.rewrite(path, json.dumps(self.position))
+        replacement.rewrite(path, json.dumps(self.position._asdict()))
 
     def _settle(self) -> None:
         """Saves the progress, and renames the clone to build/rebase.
@@ -336,9 +336,9 @@ class _Rebase:
             if tree == self._clone.tree_of(position.head):
                 raise self._nothing(patch, "your resolution changes nothing")
             self._check_format(patch, tree)
-            made = self._carry(patch, tree)
-            self.stop.settle(made)
-            position = self.position._replace(head=made)
+            commit = self._carry(patch, tree)
+            self.stop.settle(commit)
+            position = self.position._replace(head=commit)
         self.position = position._replace(at="", left=(), shown=True)
         self._save()
 
@@ -359,9 +359,9 @@ class _Rebase:
 
         In that case, the rebase still waits at the patch, so the user can edit the files again.
         """
-        made = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
+        tip = commits.commit_of_patch(self._clone.objects, patch, tree, self._tip, self._date)
         pin = self._old._replace(commit=self.position.onto)
-        line = self._clone.commits(f"{pin.commit}..{made}")
+        line = self._clone.commits(f"{pin.commit}..{tip}")
         try:
             extraction.plan(self._project, self._clone, line, pin)
         except errors.K2mpsError as error:

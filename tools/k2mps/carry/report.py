@@ -12,8 +12,8 @@ _COUNTS = ("new_lines", "new_files", "tests", "added", "removed")
 
 def report(project: Project, upstream: Upstream) -> dict:
     """Returns the object that `k2mps report --json` prints."""
-    found = patch_folder.load(project.patches)
-    figures = [_figures(found, patch) for patch in found.patches]
+    series = patch_folder.load(project.patches)
+    figures = [_figures(series, patch) for patch in series.patches]
     return {
         "patches": figures,
         "new_lines": sum(one["new_lines"] for one in figures),
@@ -22,20 +22,20 @@ def report(project: Project, upstream: Upstream) -> dict:
     }
 
 
-def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
-    added, removed = hunks.count(patch.diff, without=found.files)
+def _figures(series: patch_folder.Series, patch: patch_text.Patch) -> dict:
+    added, removed = hunks.count(patch.diff, without=series.files)
     return {
         "name": patch.name,
-        "group": found.groups.get(patch.name, ""),
+        "group": series.groups.get(patch.name, ""),
         "subject": patch.subject,
         "status": patch.status,
         # How many new files, new tests, and lines in new files the patch has.
         "new_files": len(patch.new_files),
         "tests": sum(PurePosixPath(one).stem.endswith("_test") for one in patch.new_files),
-        "new_lines": sum(len(found.files[one].content.splitlines()) for one in patch.new_files),
+        "new_lines": sum(len(series.files[one].content.splitlines()) for one in patch.new_files),
         # How many of upstream's files the patch edits, and how many lines it adds to these files or
         # removes from them.
-        "files": sum(path not in found.files for path in patch.edited),
+        "files": sum(path not in series.files for path in patch.edited),
         "added": added,
         "removed": removed,
     }

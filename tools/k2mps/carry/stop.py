@@ -48,12 +48,12 @@ class Stop:
         self._git.bytes("checkout", "--quiet", "--detach", head)
         if not picked.conflicts:
             return []
-        result = self._git.run(*_PICK, "cherry-pick", picked.made)
+        result = self._git.run(*_PICK, "cherry-pick", picked.change)
         output = result.stdout.decode("utf-8", "replace")
-        found = re.findall(r"^CONFLICT \(.*$", output, re.MULTILINE)
-        if result.status and not found:
+        conflicts = re.findall(r"^CONFLICT \(.*$", output, re.MULTILINE)
+        if result.status and not conflicts:
             raise self._git.failure(("cherry-pick",), result)
-        return found
+        return conflicts
 
     def clear(self, head: str) -> None:
         """Resets the files to the commit `head`, and deletes files that git does not track."""
@@ -66,11 +66,11 @@ class Stop:
         The id is empty if the file is deleted.
         """
         edited, others = self._clone.changed_files("all")
-        found = []
+        blobs = []
         for path in sorted({*edited, *others}):
             place = self._clone.directory / path
-            found.append((path, File(place.read_bytes()).entry.id if place.is_file() else ""))
-        return found
+            blobs.append((path, File(place.read_bytes()).entry.id if place.is_file() else ""))
+        return blobs
 
     def touched(self, head: str, left: Sequence[Sequence[str]]) -> bool:
         """Whether the user has done anything since the rebase wrote the files.
@@ -169,11 +169,11 @@ class Stop:
 
         Stage "1" is the base, "2" is our version, "3" is their version.
         """
-        found: dict[str, set[str]] = {}
+        stages: dict[str, set[str]] = {}
         for entry in git.split_z(self._git.bytes("ls-files", "--unmerged", "-z")):
-            facts, path = entry.split("\t", 1)
-            found.setdefault(path, set()).add(facts[-1])
-        return found
+            fields, path = entry.split("\t", 1)
+            stages.setdefault(path, set()).add(fields[-1])
+        return stages
 
     def _is_left(self, path: str, stages: set[str]) -> bool:
         file = self._clone.directory / path
@@ -184,11 +184,11 @@ class Stop:
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
         """Returns the files of `tree` with conflict markers, unless `head` has the same markers."""
-        found = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
-        before = self._clone.objects.files(head, found)
+        files = self._clone.objects.files(tree, self._clone.changed_paths(head, tree))
+        before = self._clone.objects.files(head, files)
         return [
             path
-            for path, file in found.items()
+            for path, file in files.items()
             if _MARKER.search(file.content)
             and _MARKER.findall(file.content)
             != _MARKER.findall(before[path].content if path in before else b"")

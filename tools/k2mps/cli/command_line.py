@@ -75,42 +75,42 @@ def _show_status(session: Session) -> None:
     from k2mps.stack import status
 
     pin, checkout = session.upstream.pin, session.existing_if_any()
-    found = status.of_checkout(session.project, session.upstream, checkout)
+    shown = status.of_checkout(session.project, session.upstream, checkout)
     built = session.project.registered
     building = under_way.describe(session.project, checkout)
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}")
-    show(f"checkout: {found.state.value} ({session.directory})")
-    for line in (*found.details, *found.user_commits):
+    show(f"checkout: {shown.state.value} ({session.directory})")
+    for line in (*shown.details, *shown.user_commits):
         show(f"  {line}")
-    if found.untracked_files:
+    if shown.untracked_files:
         show(
-            f"  not tracked by git: {errors.some(found.untracked_files)}; k2mps"
+            f"  not tracked by git: {errors.some(shown.untracked_files)}; k2mps"
             " new and k2mps fold add the files that you name"
         )
-    if found.rebase:
-        show(f"  {found.rebase}")
-    if found.patch_changes:
-        show(f"patches: changed since they were applied: {errors.some(found.patch_changes)}")
+    if shown.rebase:
+        show(f"  {shown.rebase}")
+    if shown.patch_changes:
+        show(f"patches: changed since they were applied: {errors.some(shown.patch_changes)}")
     show(f"build: {building or (built.name if built else 'none')}")
-    show(f"next: {'wait for the build' if building else _next(found, built)}")
+    show(f"next: {'wait for the build' if building else _next(shown, built)}")
 
 
-def _next(found, built: Path | None) -> str:
+def _next(shown, built: Path | None) -> str:
     """Returns the command that the user should run next."""
     from k2mps.stack import status
 
     # `k2mps build` also applies the series, so it replaces `k2mps apply`.
-    if found.next_command:
-        return "k2mps build" if found.next_command == status.APPLY else found.next_command
-    return "k2mps test" if built and found.head.tree[:12] in built.name else "k2mps build"
+    if shown.next_command:
+        return "k2mps build" if shown.next_command == status.APPLY else shown.next_command
+    return "k2mps test" if built and shown.head.tree[:12] in built.name else "k2mps build"
 
 
 @command(main, "checkout", k2_option)
 def checkout_command(session: Session) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
-    found, pin = session.obtain(), session.upstream.pin
-    session.console.info(f"{found.directory} has k2 {pin.version}, {pin.commit}")
+    checkout, pin = session.obtain(), session.upstream.pin
+    session.console.info(f"{checkout.directory} has k2 {pin.version}, {pin.commit}")
 
 
 @command(main, "apply", k2_option)
@@ -119,21 +119,21 @@ def apply_command(session: Session) -> None:
     from k2mps.stack import apply
     from k2mps.stack.commits import DoesNotApplyError
 
-    found = session.obtain()
+    checkout = session.obtain()
     try:
-        tip, written = apply.apply(session.project, found)
+        tip, written = apply.apply(session.project, checkout)
     except DoesNotApplyError:
         from k2mps.carry import rebase
 
         # Patches of two people may conflict.  Unlike `apply`, a rebase can stop until the user has
         # resolved the conflict.
-        patches.show_rebased(session, rebase.merge(session.project, found))
+        patches.show_rebased(session, rebase.merge(session.project, checkout))
         return
     if written is None:
-        session.console.info(f"{found.directory}: already applied")
+        session.console.info(f"{checkout.directory}: already applied")
         return
     session.console.info(
-        f"{found.directory}: applied the series, changed {len(written)} files; branch k2-mps at"
+        f"{checkout.directory}: applied the series, changed {len(written)} files; branch k2-mps at"
         f" {tip[:12]}"
     )
 
@@ -148,10 +148,10 @@ def status_command(session: Session, as_json: bool) -> None:
         _show_status(session)
         return
     checkout = session.existing_if_any()
-    found = status.of_checkout(session.project, session.upstream, checkout)
-    state = "changed" if found.patch_changes else "as applied"
+    shown = status.of_checkout(session.project, session.upstream, checkout)
+    state = "changed" if shown.patch_changes else "as applied"
     building = under_way.describe(session.project, checkout)
-    facts = {"checkout": str(session.directory), **vars(found), "patches": state}
+    facts = {"checkout": str(session.directory), **vars(shown), "patches": state}
     session.console.result({**facts, "building": building})
 
 

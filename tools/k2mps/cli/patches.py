@@ -141,9 +141,9 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
     from k2mps.stack import authoring
 
     checkout = session.existing()
-    made = authoring.new(session.project, checkout, subject, body, paths)
-    _show_written(session, made)
-    group = made.series.last_group
+    plan = authoring.new(session.project, checkout, subject, body, paths)
+    _show_written(session, plan)
+    group = plan.series.last_group
     if not series_file.is_for_k2(group):
         session.console.info(
             f"the patch is in the group {group}; if it is for k2, move its line in patches/series"
@@ -217,13 +217,13 @@ def upstream_command(
     from k2mps.run import program
 
     checkout = session.obtain()
-    made = pull_request.make(session.project, checkout, group or "", squash)
+    request = pull_request.make(session.project, checkout, group or "", squash)
     if check:
-        words = [checkout.directory, made.base, made.tip, *(["--quick"] if quick else [])]
+        words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)
     if branch:
-        checkout.git.bytes("branch", "--no-track", "--", branch, made.tip)
-    session.console.info(made.cover.rstrip("\n"))
+        checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
+    session.console.info(request.cover.rstrip("\n"))
     _warn_of_newest(session, group)
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")

@@ -30,14 +30,14 @@ class Session:
     def project(self):
         from k2mps.core import project
 
-        found = project.find()
+        used = project.find()
         here = Path.cwd().resolve()
-        if found.root not in (here, *here.parents):
+        if used.root not in (here, *here.parents):
             self.console.warn(
-                f"no upstream.toml here or above: {found.root} is used, the clone that k2mps was"
+                f"no upstream.toml here or above: {used.root} is used, the clone that k2mps was"
                 " installed from"
             )
-        return found
+        return used
 
     @functools.cached_property
     def upstream(self):

@@ -129,7 +129,7 @@ class Objects(Git):
         """Returns the contents of blobs, by id; blobs that the repository lacks are left out."""
         wanted = list(dict.fromkeys(ids))
         output = self.bytes("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
-        found = {}
+        contents = {}
         at = 0
         for id_ in wanted:
             end = output.index(b"\n", at)
@@ -137,9 +137,9 @@ class Objects(Git):
             at = end + 1
             if facts[-1] != b"missing":
                 size = int(facts[2])
-                found[id_] = output[at : at + size]
+                contents[id_] = output[at : at + size]
                 at += size + 1
-        return found
+        return contents
 
     def entries(self, tree: str, paths: Iterable[str] = ()) -> dict[str, Entry]:
         """Returns the entries of a tree or a commit, by path.
@@ -148,12 +148,12 @@ class Objects(Git):
           paths: the files and folders to which the result is limited; all if empty.
         """
         output = self.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
-        found = {}
+        entries = {}
         for line in split_z(output):
             facts, path = line.split("\t", 1)
             mode, _, id_ = facts.split(" ")
-            found[path] = Entry(mode, id_)
-        return found
+            entries[path] = Entry(mode, id_)
+        return entries
 
     def files(self, tree: str, paths: Iterable[str] = ()) -> dict[str, File]:
         """Returns the files of a tree or a commit, by path; arguments as for `entries`.
@@ -170,11 +170,11 @@ class Objects(Git):
 
     def staged(self, paths: Iterable[str]) -> dict[str, Entry]:
         """Returns the entries of the index at these paths."""
-        found = {}
+        entries = {}
         for line in split_z(self.bytes("ls-files", "--stage", "-z", "--", *paths)):
             facts, path = line.split("\t", 1)
-            found[path] = Entry(*facts.split(" ")[:2])
-        return found
+            entries[path] = Entry(*facts.split(" ")[:2])
+        return entries
 
     def load(self, tree: str) -> None:
         """Fills the index with the entries of a tree."""

@@ -91,10 +91,10 @@ def load(path: Path) -> Upstream:
         raise wrong("is not valid TOML", str(error)) from None
 
     def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
-        found = document.get(table)
-        if not isinstance(found, dict):
+        section = document.get(table)
+        if not isinstance(section, dict):
             raise wrong(f"has no table [{table}]")
-        value = found.get(key, default)
+        value = section.get(key, default)
         if not fits(value):
             raise wrong(f"has a [{table}] {key} that is not {kind}", f"it is {value!r}")
         return value

@@ -168,12 +168,12 @@ def _session(leader: int) -> list[int]:
 
     A session can have several process groups, because ninja makes a group for each step.
     """
-    found = []
+    processes = []
     for one in _all_processes():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(one) == leader:
-                found.append(one)
-    return found
+                processes.append(one)
+    return processes
 
 
 def _all_processes() -> list[int]:

@@ -36,10 +36,10 @@ class Project:
     @property
     def registered(self) -> Path | None:
         """The build tree from which `import k2` loads k2 in .venv; None if there is none."""
-        found = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
-        if not found:
+        registers = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
+        if not registers:
             return None
-        tree = Path(found[-1].read_text(encoding="utf-8").splitlines()[-1]).parent
+        tree = Path(registers[-1].read_text(encoding="utf-8").splitlines()[-1]).parent
         return tree if tree.is_dir() else None
 
     def upstream(self) -> pins.Upstream:

@@ -73,7 +73,7 @@ def _matching(git: Git, pattern: str) -> list[str]:
     """Returns the Python programs with a line that matches an extended regular expression."""
     # git grep does not follow symbolic links.  In icefall, links lead to other files of the
     # checkout, which git grep finds anyway.
-    found = git.run("grep", "-lzE", "-e", pattern)
-    if found.status > 1:
-        raise git.failure(("grep",), found)
-    return [path for path in split_z(found.stdout) if path.endswith(".py")]
+    result = git.run("grep", "-lzE", "-e", pattern)
+    if result.status > 1:
+        raise git.failure(("grep",), result)
+    return [path for path in split_z(result.stdout) if path.endswith(".py")]

@@ -99,8 +99,8 @@ def _rewrite(source: str, in_place: bool) -> tuple[str, str]:
 def _names(tree: ast.Module) -> set[str]:
     """Returns the names that a program uses or binds, except the names of attributes."""
     kinds = ("id", "arg", "name", "asname")
-    found = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
-    return {name for name in found if isinstance(name, str)}
+    names = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
+    return {name for name in names if isinstance(name, str)}
 
 
 def _name_of(node: ast.AST) -> str:
@@ -129,8 +129,8 @@ def _is_available(node: ast.AST) -> bool:
 
 def _arguments(call: ast.Call) -> list[ast.AST]:
     """Returns the arguments of a call in the order of the text."""
-    found = [*call.args, *call.keywords]
-    return sorted(found, key=lambda one: (one.lineno, one.col_offset))
+    arguments = [*call.args, *call.keywords]
+    return sorted(arguments, key=lambda one: (one.lineno, one.col_offset))
 
 
 def _value(argument: ast.AST) -> ast.AST:
@@ -159,8 +159,8 @@ class _Text:
 
     def lines_with(self, pattern: str) -> list[int]:
         """Returns the numbers of the lines, from 1, in which matches of a pattern begin."""
-        found = re.finditer(pattern.encode(), self.bytes)
-        return [bisect.bisect_right(self._starts, match.start()) for match in found]
+        matches = re.finditer(pattern.encode(), self.bytes)
+        return [bisect.bisect_right(self._starts, match.start()) for match in matches]
 
     def import_of_ours(self, tree: ast.Module) -> _Edit:
         """Returns the edit that imports k2.mps.gpu.
@@ -274,10 +274,10 @@ class _Rewriter:
         content = self.text.of(node)
         for name in dict.fromkeys(inner):
             new = _RENAMED.get(name)
-            found = list(re.finditer(rf"(?<![\w.]){re.escape(name)}\b".encode(), content))
-            if new and len(found) == inner.count(name):
+            matches = list(re.finditer(rf"(?<![\w.]){re.escape(name)}\b".encode(), content))
+            if new and len(matches) == inner.count(name):
                 at = self.text.start(node)
-                for match in found:
+                for match in matches:
                     where = (at + match.start(), at + match.end())
                     self.edits.append(_Edit(*where, f"gpu.{new}".encode()))
             elif name.startswith("torch.cuda.") and name.count(".") == 2 and not new:
@@ -388,7 +388,7 @@ def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
     Returns:
       The nodes of the names `k2.rnnt_loss_pruned` in these calls.
     """
-    found = []
+    calls = []
     nodes = list(ast.walk(function))
     for call in nodes:
         if not isinstance(call, ast.Call) or _name_of(call.func) != "k2.rnnt_loss_pruned":
@@ -403,8 +403,8 @@ def _losses_with_own_logits(function: ast.FunctionDef) -> list[ast.AST]:
         ]
         if len(uses) == 2 and len(makers) == 1 and isinstance(makers[0], ast.Call):
             if _name_of(makers[0].func).split(".")[-1] == "joiner":
-                found.append(call.func)
-    return found
+                calls.append(call.func)
+    return calls
 
 
 def _without_cast(node: ast.AST) -> ast.AST:

@@ -234,11 +234,11 @@ def run(
 def _has_room(folder: str) -> bool:
     """Whether a folder has room for the files of a suite, and lets programs run in it."""
     try:
-        found = os.statvfs(folder)
+        file_system = os.statvfs(folder)
     except OSError:
         return False
-    room = found.f_bavail * found.f_frsize
-    return room > _ROOM and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
+    room = file_system.f_bavail * file_system.f_frsize
+    return room > _ROOM and not file_system.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
 
 
 def run_all(

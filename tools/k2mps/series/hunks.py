@@ -37,7 +37,7 @@ class Hunk(NamedTuple):
 
 def split(diff: bytes) -> list[Hunk]:
     """Returns all hunks of a diff, in order."""
-    found: list[Hunk] = []
+    hunks: list[Hunk] = []
     path, line, at = "", 1, 0
     for match in _PART.finditer(diff):
         names, old, new_start, new, body = match.groups()
@@ -48,11 +48,11 @@ def split(diff: bytes) -> list[Hunk]:
             path = os.fsdecode(names[2 : (len(names) - 1) // 2])
             continue
         counts = (int(old or 1), int(new_start), int(new or 1))
-        found.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
-    return found
+        hunks.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
+    return hunks
 
 
 def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
     """Returns how many lines a diff adds, and how many it removes, outside the files `without`."""
-    found = [hunk for hunk in split(diff) if hunk.path not in without]
-    return sum(hunk.count(b"+") for hunk in found), sum(hunk.count(b"-") for hunk in found)
+    hunks = [hunk for hunk in split(diff) if hunk.path not in without]
+    return sum(hunk.count(b"+") for hunk in hunks), sum(hunk.count(b"-") for hunk in hunks)

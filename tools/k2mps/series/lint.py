@@ -43,47 +43,47 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
       k2: a checkout of k2, if there is one.
     """
     pinned: Upstream | None = None
-    found, problems = patch_folder.examine(project.patches)
+    series, problems = patch_folder.examine(project.patches)
     findings = []
     try:
         pinned = project.upstream()
     except errors.K2mpsError as error:
         findings.append(Finding("upstream.toml", 1, "config", error.what))
     findings += [_refusal(path, error) for path, error in problems]
-    for patch in found.patches:
+    for patch in series.patches:
         findings += [Finding(f"patches/{patch.name}", *what) for what in _patch(patch)]
-    files = {path: file.content for path, file in found.files.items()}
+    files = {path: file.content for path, file in series.files.items()}
     for path, content in files.items():
         findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
-    findings += dependencies.lacks(found.patches, files)
+    findings += dependencies.lacks(series.patches, files)
     findings += dependencies.misnamed(files)
-    findings += _statuses(found)
+    findings += _statuses(series)
     upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
     if upstreams and not problems:  # If a patch cannot be read, its new files are unknown.
-        findings += _lacking(found, upstreams)
-    findings += _twins(found, upstreams)
+        findings += _lacking(series, upstreams)
+    findings += _twins(series, upstreams)
     if pinned:
-        findings += _budget(pinned, found)
+        findings += _budget(pinned, series)
     return findings
 
 
 def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
     """Returns the files of k2 at the pin; empty if the checkout lacks the pin."""
     try:
-        found = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
+        listing = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
     except errors.RequirementMissingError:  # there is no git
         return frozenset()
-    return frozenset(() if found.status else split_z(found.stdout))
+    return frozenset(() if listing.status else split_z(listing.stdout))
 
 
-def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
+def _lacking(series: Series, upstreams: Collection[str]) -> Iterator[Finding]:
     """Yields a finding for each edit of a file that neither k2 nor an earlier patch has.
 
     Args:
       upstreams: the files of k2 at the pin.
     """
     known = {*upstreams}
-    for patch in found.patches:
+    for patch in series.patches:
         lines = patch.diff.split(b"\n")
         for path in patch.edited:
             if path not in known:
@@ -94,15 +94,15 @@ def _lacking(found: Series, upstreams: Collection[str]) -> Iterator[Finding]:
         known.update(patch.new_files)
 
 
-def _twins(found: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
+def _twins(series: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
     """Yields a finding for each path that differs from another path only in case or Unicode form.
 
     Many file systems treat such paths as the same file.
     """
     names: dict[str, str] = {}
-    owned = {path: patch.name for patch in found.patches for path in patch.new_files}
+    owned = {path: patch.name for patch in series.patches for path in patch.new_files}
     places = [(path, f"patches/{owned[path]}") for path in owned]
-    places += [(name, "patches/series") for name in (patch.name for patch in found.patches)]
+    places += [(name, "patches/series") for name in (patch.name for patch in series.patches)]
     for path, place in (*((path, "") for path in upstreams), *places):
         parts = path.split("/")
         # The names of folders are compared as well.
@@ -196,13 +196,13 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         yield len(lines) - 1, "whitespace", "an empty line at the end"
 
 
-def _statuses(found: Series) -> Iterator[Finding]:
+def _statuses(series: Series) -> Iterator[Finding]:
     """Yields a finding for each patch whose Upstream-Status does not fit its group.
 
     The status must be Inappropriate in the last group, and only there.
     """
-    for patch in found.patches:
-        group = found.groups.get(patch.name)
+    for patch in series.patches:
+        group = series.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")
         if group and inappropriate == is_for_k2(group):
             what = f"Upstream-Status: {patch.status} does not fit the group {group};"
@@ -210,8 +210,8 @@ def _statuses(found: Series) -> Iterator[Finding]:
             yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", what)
 
 
-def _budget(pinned: Upstream, found: Series) -> Iterator[Finding]:
-    touched = sum(sum(hunks.count(patch.diff, without=found.files)) for patch in found.patches)
+def _budget(pinned: Upstream, series: Series) -> Iterator[Finding]:
+    touched = sum(sum(hunks.count(patch.diff, without=series.files)) for patch in series.patches)
     if pinned.budget is not None and touched > pinned.budget:
         what = f"the patches touch {touched} lines of upstream's files; [budget] allows"
         yield Finding("upstream.toml", 1, "budget", f"{what} {pinned.budget}")

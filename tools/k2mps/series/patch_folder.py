@@ -56,10 +56,10 @@ def load(directory: Path) -> Series:
     Raises:
       SeriesError: a file is missing or malformed, or belongs to no patch.
     """
-    found, problems = examine(directory)
+    series, problems = examine(directory)
     for _, error in problems:
         raise error
-    return found
+    return series
 
 
 def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
@@ -78,14 +78,14 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
             return None
 
     def contents(wanted: Iterable[str]) -> dict[str, File]:
-        found = {place: attempt(place, read, directory, place) for place in wanted}
-        return {place: file for place, file in found.items() if file}
+        readable = {place: attempt(place, read, directory, place) for place in wanted}
+        return {place: file for place, file in readable.items() if file}
 
     order = contents(["series"])
-    found = attempt("series", series_file.parse, order["series"].content) if order else None
-    if not found:
+    order_read = attempt("series", series_file.parse, order["series"].content) if order else None
+    if not order_read:
         return Series((), {}, {}), problems
-    names, groups = found
+    names, groups = order_read
     raw = {name: file.content for name, file in contents(names).items()}
     parsed = [attempt(name, _parse, name, content) for name, content in raw.items()]
     patches = tuple(filter(None, parsed))
@@ -171,10 +171,10 @@ def places(directory: Path) -> list[str]:
     """
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
-    found = (
+    paths = (
         path.removeprefix(base) for path in walk if os.path.basename(path) != patch_text.OF_A_MAC
     )
-    return sorted(place for place in found if not place.startswith("."))
+    return sorted(place for place in paths if not place.startswith("."))
 
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:

@@ -95,8 +95,8 @@ class Patch:
 
         If only the mode of a file changes, the file is absent.
         """
-        found = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
-        return {path: old.decode() for path, old in found if old}
+        edits = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
+        return {path: old.decode() for path, old in edits if old}
 
     @functools.cached_property
     def hunks(self) -> list[Hunk]:

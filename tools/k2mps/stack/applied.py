@@ -52,36 +52,36 @@ def files(project: Project) -> dict[str, File]:
 
     A symbolic link counts as a file whose content is the link's target.
     """
-    found = {}
+    contents = {}
     for path in (_CONFIG, *(f"patches/{one}" for one in patch_folder.places(project.patches))):
         target = project.root / path
         if target.is_symlink():
-            found[path] = File(os.fsencode(os.readlink(target)))
+            contents[path] = File(os.fsencode(os.readlink(target)))
         elif target.is_file():
-            found[path] = objects.read(target)
-    return found
+            contents[path] = objects.read(target)
+    return contents
 
 
 @contextlib.contextmanager
-def unpacked(found: Mapping[str, bytes]) -> Iterator[Project]:
+def unpacked(contents: Mapping[str, bytes]) -> Iterator[Project]:
     """Writes the files of an earlier commit to a temporary project, which is only for reading."""
     with tempfile.TemporaryDirectory(prefix="k2mps-") as root:
-        for path, content in found.items():
+        for path, content in contents.items():
             target = Path(root, path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
         yield Project(Path(root))
 
 
-def entries(found: Mapping[str, File]) -> dict[str, Entry]:
-    """Returns the tree entries (mode and blob id) for the files `found`."""
-    return {path: file.entry for path, file in found.items()}
+def entries(contents: Mapping[str, File]) -> dict[str, Entry]:
+    """Returns the tree entries (mode and blob id) for the files `contents`."""
+    return {path: file.entry for path, file in contents.items()}
 
 
 def series_id(project: Project, checkout: Checkout) -> str:
     """Returns the id that git gives to the tree of the folder patches/."""
-    found = entries(files(project))
-    inside = {path.partition("/")[2]: one for path, one in found.items() if path != _CONFIG}
+    entry_of = entries(files(project))
+    inside = {path.partition("/")[2]: one for path, one in entry_of.items() if path != _CONFIG}
     return checkout.objects.tree_id(inside)
 
 
@@ -90,16 +90,16 @@ def differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[st
     return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
 
 
-def commit(checkout: Checkout, found: Mapping[str, File], tip: str) -> str:
+def commit(checkout: Checkout, contents: Mapping[str, File], tip: str) -> str:
     """Makes a commit for the ref; the caller must move the ref to the commit.
 
     Args:
-      found: patches/ and upstream.toml.
+      contents: patches/ and upstream.toml.
       tip: the last commit of the series.
     """
     name = "refs/heads/applied"  # a ref of the temporary repository of checkout.objects
     parts = [f"commit {name}\ncommitter {FROM} 0 +0000\ndata 0\nfrom {tip}\ndeleteall\n".encode()]
-    for path, file in found.items():
+    for path, file in contents.items():
         head = f"M {file.mode} inline {path}\ndata {len(file.content)}\n"
         parts += [os.fsencode(head), file.content, b"\n"]
     checkout.objects.bytes("fast-import", "--quiet", "--force", stdin=b"".join(parts))

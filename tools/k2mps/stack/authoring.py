@@ -58,14 +58,14 @@ def new(
         user = "{} <{}>".format(*checkout.user())
         if patch_text.AUTHOR.fullmatch(user):
             who, when = user, f"{int(time.time())} {time.strftime('%z')}"
-        made = checkout.objects.commit(
+        commit = checkout.objects.commit(
             tree,
             [work.head.commit],
             patch.commit_message(),
             f"{who} {when}",
             f"{FROM} {commit_date(checkout, work.pin.commit)}",
         )
-        return _finish(work, f"new {name}", made, tree, paths)
+        return _finish(work, f"new {name}", commit, tree, paths)
 
 
 def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()) -> Plan:
@@ -93,8 +93,8 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
         one = commits[at]
         base, author, who = list(one.parents[:1]), f"{one.author} {one.when}", f"{FROM} {date}"
         start = objects.commit(folded, base, one.message, author, who)
-        made = replay(checkout, date, start, commits[at + 1 :])
-        return _finish(work, f"fold {names[at]}", made, tree, paths)
+        tip = replay(checkout, date, start, commits[at + 1 :])
+        return _finish(work, f"fold {names[at]}", tip, tree, paths)
 
 
 def _series(work: Work) -> tuple[list[Commit], Plan]:
@@ -106,17 +106,17 @@ def _series(work: Work) -> tuple[list[Commit], Plan]:
             f"{work.checkout.directory} does not have the series applied",
             next_command="k2mps apply",
         )
-    made = extraction.plan(work.project, work.checkout, commits)
-    export.check_files(work.project, made, export.merge_base(work), "the command")
-    return commits, made
+    plan = extraction.plan(work.project, work.checkout, commits)
+    export.check_files(work.project, plan, export.merge_base(work), "the command")
+    return commits, plan
 
 
-def _check_exported(work: Work, made: Plan) -> None:
+def _check_exported(work: Work, plan: Plan) -> None:
     """Raises an error if the branch has commits that patches/ lacks."""
-    if made.changed or made.removed:
+    if plan.changed or plan.removed:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {work.checkout.directory} has commits that are not in patches/",
-            why=f"they change {errors.some([*made.changed, *made.removed])}",
+            why=f"they change {errors.some([*plan.changed, *plan.removed])}",
             next_command="commit the edits there, too, then k2mps export; or stash them, k2mps"
             " export, git stash pop, then the same command again",
         )
@@ -159,7 +159,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     return checkout.git.text("write-tree", environment=environment)
 
 
-def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
+def _complete(work: Work, commits: Sequence[Commit], plan: Plan) -> Plan:
     """Handles a checkout without edits.
 
     If an earlier run was killed after it had made the commits, this function writes patches/.
@@ -167,7 +167,7 @@ def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
     """
     checkout = work.checkout
     agree = work.applied and work.applied.tip == work.head.tip and not work.changed
-    if agree or made.removed:
+    if agree or plan.removed:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
             f"nothing was edited in {checkout.directory}",
@@ -175,35 +175,35 @@ def _complete(work: Work, commits: Sequence[Commit], made: Plan) -> Plan:
             next_command="edit files there, or name the new ones, in the same command",
         )
     checkout.reporter.warn(f"nothing is edited; branch {BRANCH} has commits that patches/ lacked")
-    base, tip = export.merge_base(work), export.canonical(work, made, commits)
-    export.finish(work, made, base, tip, "export")
-    return made
+    base, tip = export.merge_base(work), export.canonical(work, plan, commits)
+    export.finish(work, plan, base, tip, "export")
+    return plan
 
 
-def _finish(work: Work, command: str, made: str, tree: str, paths: Sequence[str]) -> Plan:
-    """Moves the branch to the commit `made`, and writes patches/.
+def _finish(work: Work, command: str, tip: str, tree: str, paths: Sequence[str]) -> Plan:
+    """Moves the branch to the commit `tip`, and writes patches/.
 
     Args:
       command: the command's name, for messages.
-      tree: the tree of the edited files; the tree of `made` must be equal.
+      tree: the tree of the edited files; the tree of `tip` must be equal.
       paths: the new files that are part of the patch.
     """
     checkout, project = work.checkout, work.project
-    if checkout.tree_of(made) != tree:
+    if checkout.tree_of(tip) != tree:
         raise errors.K2mpsError(
             f"k2mps {command} would change the files of the checkout",
             why="a later patch changes the same lines, or lines next to them",
             next_command="k2mps fold into that patch, or k2mps new",
         )
-    commits = checkout.commits(f"{work.pin.commit}..{made}")
+    commits = checkout.commits(f"{work.pin.commit}..{tip}")
     plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
     export.check_files(project, plan, base, command)
-    tip = export.canonical(work, plan, commits)
+    exported = export.canonical(work, plan, commits)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(
             f"files of {checkout.directory} changed meanwhile",
             next_command="run the same command again",
         )
-    export.finish(work, plan, base, tip, command)
+    export.finish(work, plan, base, exported, command)
     return plan

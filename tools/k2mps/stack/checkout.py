@@ -107,12 +107,12 @@ class Checkout:
                 next_command=("move it away, then " if blocked else "") + "k2mps checkout",
             )
         here = git.Git(self.directory, reporter=reporter)
-        result, found = (here.run("rev-parse", f"--{one}") for one in _PLACES)
-        top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in (result, found))
+        results = [here.run("rev-parse", f"--{one}") for one in _PLACES]
+        top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in results)
         if not top or not os.path.samefile(top, self.directory):
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
-                why=result.stderr or f"it is a folder inside the checkout {top}",
+                why=results[0].stderr or f"it is a folder inside the checkout {top}",
                 next_command="correct what git complains of, or give the top directory of a clone"
                 " of k2 as K2; then run the same command again",
             )
@@ -183,10 +183,10 @@ class Checkout:
         # The brackets make this a pattern.  Without a pattern, git would list only branches whose
         # names begin with "k2-mps/".
         tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"
-        found = self.git.text(
+        lines = self.git.text(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
         )
-        commit, tree, *tips, branch = found.splitlines()
+        commit, tree, *tips, branch = lines.splitlines()
         return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
 
     def check_index(self) -> None:
@@ -225,8 +225,8 @@ class Checkout:
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
-        found = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
-        return next(found, "")
+        operations = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
+        return next(operations, "")
 
     def check_at_rest(self, edited: Sequence[str] = ()) -> None:
         """Raises an error if a git command is unfinished, or if `edited` is not empty."""
@@ -268,7 +268,7 @@ class Checkout:
         """Returns the changes of each commit against its first parent, by the commit's id."""
         how = "diff-tree --stdin --always -r -z --no-renames --raw".split()
         output = self.objects.bytes(*how, stdin=stdin_of(commits))
-        found: dict[str, list[Change]] = {}
+        changes_by_id: dict[str, list[Change]] = {}
         changes: list[Change] = []
         fields = iter(git.split_z(output))
         for field in fields:
@@ -276,8 +276,8 @@ class Checkout:
                 _, mode, _, id_, kind = field.split(" ")
                 changes.append(Change(kind, next(fields), mode, id_))
             else:
-                changes = found[field] = []
-        return found
+                changes = changes_by_id[field] = []
+        return changes_by_id
 
     def user(self) -> tuple[str, str]:
         """Returns the user's name and email address in git's configuration; each may be empty."""

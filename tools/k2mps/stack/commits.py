@@ -39,19 +39,19 @@ class Picked(NamedTuple):
 
     tree: str  # the resulting tree; files that conflict have git's markers
     conflicts: Sequence[str]  # the files that conflict
-    made: str  # if files conflict, a commit whose difference from its parent is the change
+    change: str  # if files conflict, a commit whose difference from its parent is the change
 
 
-def series_tip(project: Project, checkout: Checkout, pin: Pin, found: Series | None = None) -> str:
+def series_tip(project: Project, checkout: Checkout, pin: Pin, series: Series | None = None) -> str:
     """Makes the commits of the whole series on the pin; returns the id of the last one.
 
     Args:
-      found: the series; None for the series in patches/.
+      series: the series; None for the series in patches/.
     Raises:
       DoesNotApplyError: a patch conflicts; the message names the patch and the files.
     """
-    found = found or patch_folder.load(project.patches)
-    return commit_patches(project, checkout, pin, pin.commit, found.patches, found)
+    series = series or patch_folder.load(project.patches)
+    return commit_patches(project, checkout, pin, pin.commit, series.patches, series)
 
 
 def commit_patches(
@@ -60,9 +60,9 @@ def commit_patches(
     pin: Pin,
     base: str,
     patches: Sequence[Patch],
-    found: Series,
+    series: Series,
 ) -> str:
-    """Commits patches of the series `found` on top of the commit `base`.
+    """Commits patches of `series` on top of the commit `base`.
 
     Returns the id of the last commit.
 
@@ -72,7 +72,7 @@ def commit_patches(
     objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
     tree = checkout.tree_of(base)
     for patch in patches:
-        picked = apply_patch(project, checkout, patch, found, tree)
+        picked = apply_patch(project, checkout, patch, series, tree)
         if picked.conflicts:
             files = f"conflicts in {errors.some(picked.conflicts)}"
             raise _refusal(DoesNotApplyError, patch, files)
@@ -93,7 +93,7 @@ def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date
 
 
 def apply_patch(
-    project: Project, checkout: Checkout, patch: Patch, found: Series, tree: str
+    project: Project, checkout: Checkout, patch: Patch, series: Series, tree: str
 ) -> Picked:
     """Applies a patch to a tree.
 
@@ -117,7 +117,7 @@ def apply_patch(
         _provide(project, checkout, patch, [one.id for one in stale.values()])
         objects.stage(stale)
         base = objects.tree()
-    result = objects.apply(whole_diff(patch, found))
+    result = objects.apply(whole_diff(patch, series))
     if result.status or "Skipped patch" in result.stderr:
         reasons = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
         kind = DoesNotApplyError if _MISFIT.search(reasons) else errors.SeriesError
@@ -142,10 +142,10 @@ def _refusal(
     )
 
 
-def whole_diff(patch: Patch, found: Series) -> bytes:
+def whole_diff(patch: Patch, series: Series) -> bytes:
     """Returns a patch's diff together with the diffs that create its new files."""
     return patch.diff + b"".join(
-        addition(path, found.files[path].content, found.files[path].mode)
+        addition(path, series.files[path].content, series.files[path].mode)
         for path in patch.new_files
     )
 

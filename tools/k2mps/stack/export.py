@@ -45,16 +45,16 @@ def export(
                 why="an export would delete every patch",
                 next_command="k2mps apply",
             )
-        made = extraction.plan(project, checkout, commits)
-        check_files(project, made, base, "export")
-        if made.removed and not (prune or overwrite):
+        plan = extraction.plan(project, checkout, commits)
+        check_files(project, plan, base, "export")
+        if plan.removed and not (prune or overwrite):
             raise errors.K2mpsError(
-                f"the branch does not have {', '.join(made.removed)}",
+                f"the branch does not have {', '.join(plan.removed)}",
                 why="the commits may have been dropped by mistake",
                 next_command="k2mps export --prune, to delete them",
             )
-        finish(work, made, base, canonical(work, made, commits), "export")
-    return made, commits[-1].tree
+        finish(work, plan, base, canonical(work, plan, commits), "export")
+    return plan, commits[-1].tree
 
 
 def exportable(work: Work) -> list[Commit]:
@@ -97,7 +97,7 @@ def merge_base(work: Work) -> Base:
     return work.applied.files if work.applied else {}
 
 
-def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
+def canonical(work: Work, plan: Plan, commits: Sequence[Commit]) -> str:
     """Makes the commits of a plan as `apply` does, and returns the id of the last one.
 
     An error is raised if a patch of the plan does not apply, or if the result differs from the
@@ -106,13 +106,13 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
     Args:
       commits: the branch's commits, from which the plan was made.
     """
-    start, patches, checkout = 0, made.series.patches, work.checkout
+    start, patches, checkout = 0, plan.series.patches, work.checkout
     for patch, commit in zip(patches, commits):
         if not commit.ours or commit.message != patch.commit_message():
             break
         start += 1
     base = commits[start - 1].id if start else work.pin.commit
-    tip = commit_patches(work.project, checkout, work.pin, base, patches[start:], made.series)
+    tip = commit_patches(work.project, checkout, work.pin, base, patches[start:], plan.series)
     if checkout.tree_of(tip) != commits[-1].tree:
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
@@ -122,29 +122,29 @@ def canonical(work: Work, made: Plan, commits: Sequence[Commit]) -> str:
     return tip
 
 
-def finish(work: Work, made: Plan, base: Base, tip: str, doing: str) -> None:
+def finish(work: Work, plan: Plan, base: Base, tip: str, doing: str) -> None:
     """Moves the branch to the commit `tip`, writes the plan, and moves the tool's ref.
 
     No file of the checkout changes.  If this function is killed, the branch has all commits, and
     the next export writes the rest.
 
     Args:
-      made: the plan; `tip` is the last commit that `apply` makes of it.
+      plan: the files; `tip` is the last commit that `apply` makes of them.
       base: the files that may be overwritten.
       doing: the command's name, for messages.
     """
-    if not (made.changed or made.removed):
-        work.record(tip, made.files, branch=tip)
+    if not (plan.changed or plan.removed):
+        work.record(tip, plan.files, branch=tip)
         return
     applied.move(work.checkout, [(BRANCH_REF, tip, work.head.tip)])
-    write(work.project, made, base, doing)
-    work.record(tip, made.files)
+    write(work.project, plan, base, doing)
+    work.record(tip, plan.files)
 
 
-def check_files(project: Project, made: Plan, base: Base, doing: str) -> None:
+def check_files(project: Project, plan: Plan, base: Base, doing: str) -> None:
     """Raises an error if a file that must be written differs both from `base` and from the plan."""
-    paths = (*made.changed, *made.removed)
-    other = [one for one in paths if not _may_replace(project, one, made.files.get(one), base)]
+    paths = (*plan.changed, *plan.removed)
+    other = [one for one in paths if not _may_replace(project, one, plan.files.get(one), base)]
     if other:
         raise refused(project, other, doing)
 
@@ -159,21 +159,21 @@ def _may_replace(project: Project, path: str, new: File | None, base: Base) -> b
     return now == base.get(path) or bool(new and now == new.entry)
 
 
-def write(project: Project, made: Plan, base: Base, doing: str) -> None:
+def write(project: Project, plan: Plan, base: Base, doing: str) -> None:
     """Writes the files of a plan one after the other.  After a kill, a second call writes the rest.
 
     Raises:
       K2mpsError: a file has been changed meanwhile.
     """
-    for path in (*made.changed, *made.removed):
-        target, file = project.root / path, made.files.get(path)
+    for path in (*plan.changed, *plan.removed):
+        target, file = project.root / path, plan.files.get(path)
         if not _may_replace(project, path, file, base):
             raise refused(project, [path], doing)
         if file:
             target.parent.mkdir(parents=True, exist_ok=True)
             folder = project.patches if path.startswith("patches/") else project.root
             replacement.replace(target, file, folder / replacement.DRAFT)
-        elif not _is_another_name(project, path, made.files):
+        elif not _is_another_name(project, path, plan.files):
             target.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 for parent in list(Path(path).parents)[:-2]:

@@ -53,10 +53,10 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
         return Status(state, (why,), APPLY, head, (), (), (), (), stopped)
-    found = Work(project, checkout)
-    head, changes = found.head, found.changed
+    current = Work(project, checkout)
+    head, changes = current.head, current.changed
     edited, others = checkout.changed_files("normal")
-    state, users, details = _where(found)
+    state, users, details = _where(current)
     operation = checkout.operation_in_progress()
     if operation:
         details.append(f"a {operation} is in progress")
@@ -71,9 +71,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = f"{where} {operation} --continue, or --abort"
     elif state is State.APPLIED and not changes:
         advice = ""
-    elif edited and on_branch and not users and found.tip_is_known:
+    elif edited and on_branch and not users and current.tip_is_known:
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
-    elif users and on_branch and not edited and _may_export(found):
+    elif users and on_branch and not edited and _may_export(current):
         advice = "k2mps export"
     elif edited and not changes:
         advice = f"commit the edits, or {where} stash; then k2mps status"
@@ -84,25 +84,25 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     )
 
 
-def _may_export(found: Work) -> bool:
+def _may_export(current: Work) -> bool:
     """Whether `k2mps export` can be the next command.
 
     The result is True if patches/ has not changed since it was applied.  The result is also True if
     the tool made the checked-out commit, because a `new` or `fold` may have been killed after it
     had moved the branch.
     """
-    return found.tip_is_known or found.checkout.commits("-1", found.head.commit)[0].ours
+    return current.tip_is_known or current.checkout.commits("-1", current.head.commit)[0].ours
 
 
-def _where(found: Work) -> tuple[State, list[str], list[str]]:
+def _where(current: Work) -> tuple[State, list[str], list[str]]:
     """Returns the state of the checked-out commit, the user's commits, and details as lines."""
-    checkout, head, pin = found.checkout, found.head, found.pin
+    checkout, head, pin = current.checkout, current.head, current.pin
     if head.commit == pin.commit:
         return State.PRISTINE, [], []
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
-    if on_pin and found.applied and head.commit == found.applied.tip:
+    if on_pin and current.applied and head.commit == current.applied.tip:
         return State.APPLIED, [], []
-    mine = found.users(of=head.commit) if on_pin else []
+    mine = current.users(of=head.commit) if on_pin else []
     if mine:
         return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)

@@ -70,28 +70,30 @@ class Work:
         known = [one for one in (self.pin.commit, tip, self.applied and self.applied.tip) if one]
         if not last or last in known:
             return []
-        found = self.checkout.commits(last, "--not", *known)
+        others = self.checkout.commits(last, "--not", *known)
         # If the tool's ref is missing, the tool's commits do not count, because they may be another
         # version of the series.
-        return [one for one in found if self.applied or not one.ours]
+        return [one for one in others if self.applied or not one.ours]
 
-    def record(self, tip: str, found: Mapping[str, File] | None = None, branch: str = "") -> None:
-        """Records in the tool's ref that `tip` is the last commit of the series in `found`.
+    def record(
+        self, tip: str, contents: Mapping[str, File] | None = None, branch: str = ""
+    ) -> None:
+        """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
 
         Args:
-          found: patches/ and upstream.toml; None for `files`.
+          contents: patches/ and upstream.toml; None for `files`.
           branch: the commit to which branch k2-mps moves; empty if the branch stays.
         """
-        found = self.files if found is None else found
+        contents = self.files if contents is None else contents
         known = self.applied
-        if known and known.tip == tip and known.files == applied.entries(found):
-            made = known.id
+        if known and known.tip == tip and known.files == applied.entries(contents):
+            commit = known.id
         else:
-            made = applied.commit(self.checkout, found, tip)
+            commit = applied.commit(self.checkout, contents, tip)
         # Another program may have written the ref, so it may exist even if `applied` is None.  git
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
-        updates = [(applied.REF, made, known.id if known else self.checkout.git.text(*name))]
+        updates = [(applied.REF, commit, known.id if known else self.checkout.git.text(*name))]
         if branch:
             updates.append((BRANCH_REF, branch, self.head.tip))
         applied.move(self.checkout, updates)

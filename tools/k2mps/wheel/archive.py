@@ -74,8 +74,8 @@ class WheelFile:
                         raise ValueError(f"{name} has another size than the archive says")
         except Exception as error:  # zipfile's exceptions for damaged archives are not documented.
             raise refusal(path, f"it cannot be read: {error}") from None
-        found = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
-        self.info = next(found, "").rpartition("/")[0]
+        names = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
+        self.info = next(names, "").rpartition("/")[0]
 
     @property
     def metadata(self) -> Metadata:
@@ -98,16 +98,16 @@ class WheelFile:
         """
         content = self.of_info(provenance.FILE)
         try:
-            found = json.loads(content)
-            texts = [found[name] for name in _TEXTS]
-            texts += [found["upstream"][name] for name in ("commit", "url")]
+            origin = json.loads(content)
+            texts = [origin[name] for name in _TEXTS]
+            texts += [origin["upstream"][name] for name in ("commit", "url")]
             for name in _TABLES:
-                texts += found[name].values()
+                texts += origin[name].values()
             if not all(isinstance(text, str) for text in texts):
                 raise TypeError("a value is not a text")
             # This fails for half of a surrogate pair, which JSON can contain and UTF-8 cannot.
-            json.dumps(found, ensure_ascii=False).encode()
-            return found
+            json.dumps(origin, ensure_ascii=False).encode()
+            return origin
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise refusal(self.path, f"{provenance.FILE}: {error!r}") from None
 

@@ -65,11 +65,11 @@ def gather(
       CheckFailedError: the wheel is for another Python than `program`.
     """
     project, upstream = environment.project, environment.upstream
-    found = find(program or environment.python)
-    if wheel.tag.interpreter != found.tag:
+    interpreter = find(program or environment.python)
+    if wheel.tag.interpreter != interpreter.tag:
         raise errors.CheckFailedError(
-            f"{wheel.path.name} is not for {found.tag}",
-            why=f"the wheel's symbols would be compared with those of {found.program}",
+            f"{wheel.path.name} is not for {interpreter.tag}",
+            why=f"the wheel's symbols would be compared with those of {interpreter.program}",
             next_command=f"k2mps wheel verify {wheel.path} --python PROGRAM, with"
             " the Python that it is for",
         )
@@ -82,11 +82,11 @@ def gather(
         if name.startswith(_PACKAGE) and name.endswith(".py")
     }
     paths = (str(project.root), str(checkout.directory))
-    reference = Reference(python, {}, tree, paths, interpreter=found)
+    reference = Reference(python, {}, tree, paths, interpreter=interpreter)
     if not wheel.tag.platform.startswith("macosx"):
         return reference
     package = toolchain.fetch_torch(
-        environment, torch_requirement(upstream.torch, wheel.torch), found
+        environment, torch_requirement(upstream.torch, wheel.torch), interpreter
     )
     torch = {
         f"torch/lib/{name}": set(symbols["exports"])

@@ -173,8 +173,8 @@ def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
             continue
         binary = lief.ELF.parse(io.BytesIO(content))
         try:
-            found = [entry for entry in binary.dynamic_entries if entry.tag in tags]
-            for path in (path for entry in found for path in entry.paths):
+            entries = [entry for entry in binary.dynamic_entries if entry.tag in tags]
+            for path in (path for entry in entries for path in entry.paths):
                 if not path.startswith("$ORIGIN"):
                     yield Problem("rpath", name, f"looks for libraries in {path}")
         except (AttributeError, UnicodeDecodeError) as error:

@@ -80,10 +80,10 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     if not any(name.startswith("_k2.") for name in files):
         yield Problem("files", "_k2", "missing")
     for name, content in sorted(reference.python.items()):
-        found = files.get(name, content)
+        packed = files.get(name, content)
         if name == "k2/__init__.py":
-            found = _VERSION_LINE.sub(b"", found)
-        if found != content:
+            packed = _VERSION_LINE.sub(b"", packed)
+        if packed != content:
             yield Problem("python", name, "not as in the patched tree")
 
 
@@ -149,7 +149,7 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     pattern = b"|".join([*(re.escape(path.encode()) for path in reference.paths), _BUILD_PATH])
     for name, content in sorted(wheel.files.items()):
-        found = re.search(pattern, content) if LIBRARY.fullmatch(name) else None
-        if found:
-            path = found[0][:200].decode()
+        match = re.search(pattern, content) if LIBRARY.fullmatch(name) else None
+        if match:
+            path = match[0][:200].decode()
             yield Problem("paths", name, f"names {path}, a path of a build machine")
