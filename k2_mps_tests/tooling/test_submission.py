@@ -123,6 +123,6 @@ def test_without_upstream_the_branch_is_made_with_a_warning(sandbox, k2):
 def test_each_group_for_k2_has_a_cover_letter():
     project = Project(support.TOOLS.parent)
     for group in (*GROUPS[:-1], "every group"):
-        title, text = pull_request.words(project, group)
+        title, text = pull_request.section_of(project, group)
         assert title and text, group
     assert "No Mac has run any part of the series" in text

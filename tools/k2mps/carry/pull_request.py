@@ -76,7 +76,7 @@ def _message(patch: Patch) -> str:
 
 def _squashed(project: Project, series: Series, patches: Sequence[Patch]) -> str:
     """Returns the message of one commit for several patches of a group."""
-    title, text = _words_of(project, series.groups.get(patches[0].name, ""))
+    title, text = _introduction(project, series.groups.get(patches[0].name, ""))
     parts = [f"* {_message(patch)}" for patch in patches]
     return _paragraphs(title, text.partition("\n### ")[0].strip(), *parts)
 
@@ -98,8 +98,8 @@ def _sender(checkout: Checkout) -> str:
 
 
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
-    title, text = _words_of(project, group)
-    _, common = words(project, "every group") or ("", "")
+    title, text = _introduction(project, group)
+    _, common = section_of(project, "every group") or ("", "")
     patches = "\n".join(f"* {patch.subject}" for patch in chosen)
     return _paragraphs(title, patches, text, _test_plan(chosen), common) + "\n"
 
@@ -121,11 +121,12 @@ def _test_plan(chosen: Sequence[Patch]) -> str:
     return "\n".join(["### Test plan", "", "```", *commands, "```"])
 
 
-def _words_of(project: Project, group: str) -> tuple[str, str]:
-    return words(project, group) or ("An Apple MPS backend for k2", "")
+def _introduction(project: Project, group: str) -> tuple[str, str]:
+    """Returns the title and text for a group, or for patches that have no section of their own."""
+    return section_of(project, group) or ("An Apple MPS backend for k2", "")
 
 
-def words(project: Project, group: str) -> tuple[str, str] | None:
+def section_of(project: Project, group: str) -> tuple[str, str] | None:
     """Returns a group's title and text in docs/pull-requests.md; None if the page lacks them."""
     page = project.root / "docs/pull-requests.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""

@@ -60,5 +60,15 @@ def section(result: dict) -> Section:
             " in upstream's files"
         )
     head = ("group", "patch", "lines in new files", "in upstream's", "files", "status")
-    form = "{group}|{name}|{new_lines}|+{added} -{removed}|{files}|{status}"
-    return "Patches", lines, head, [form.format_map(one).split("|", 5) for one in patches]
+    rows = [
+        [
+            one["group"],
+            one["name"],
+            str(one["new_lines"]),
+            f"+{one['added']} -{one['removed']}",
+            str(one["files"]),
+            one["status"],
+        ]
+        for one in patches
+    ]
+    return "Patches", lines, head, rows

@@ -8,6 +8,7 @@ import itertools
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,15 +27,18 @@ from k2mps.cli.session import (
 )
 from k2mps.core import errors
 
+if TYPE_CHECKING:
+    from k2mps.run.program import Program
+
 _GROUPS = {
-    "look": "status report doctor lint",
-    "patch k2": "checkout apply",
-    "change the patches": "new fold export",
-    "follow upstream": "probe rebase upstream torch",
-    "build and run": "build test fuzz bench kernels",
-    "make wheels": "wheel",
-    "use it": "recipes",
-    "other": "docs",
+    "look": ("status", "report", "doctor", "lint"),
+    "patch k2": ("checkout", "apply"),
+    "change the patches": ("new", "fold", "export"),
+    "follow upstream": ("probe", "rebase", "upstream", "torch"),
+    "build and run": ("build", "test", "fuzz", "bench", "kernels"),
+    "make wheels": ("wheel",),
+    "use it": ("recipes",),
+    "other": ("docs",),
 }
 
 
@@ -47,7 +51,7 @@ class _Grouped(click.Group):
             with formatter.section(title.capitalize()):
                 formatter.write_dl(
                     (name.ljust(width), self.commands[name].get_short_help_str(70))
-                    for name in names.split()
+                    for name in names
                 )
 
 
@@ -246,16 +250,14 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     suites.report(results, session.console)
 
 
-def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> None:
+def _run_on_k2(session: Session, chosen: "Program", options: Mapping[str, object]) -> None:
     """Builds k2, and runs a program that uses the build.
 
     Args:
-      name: the program's name in k2mps.run.program.
+      chosen: the program.
       options: the values of the program's options, by name.  None, False and () stand for options
         that were not given.
     """
-    from k2mps.run import program
-
     words = []
     for option, value in options.items():
         if value is True:
@@ -265,7 +267,7 @@ def _run_on_k2(session: Session, name: str, options: Mapping[str, object]) -> No
                 f"--{option}={one}" for one in (value if isinstance(value, tuple) else [value])
             ]
     built = session.build(session.request())
-    getattr(program, name).run(session.environment, words, built)
+    chosen.run(session.environment, words, built)
 
 
 # fuzz and bench build k2 first.  click parses the options of their programs, so that a wrong option
@@ -288,7 +290,9 @@ def fuzz_command(session: Session, **options: object) -> None:
     If the results of a case differ, the fuzzer looks for a smaller case that also differs, and
     prints a program that reproduces it.
     """
-    _run_on_k2(session, "FUZZ", options)
+    from k2mps.run import program
+
+    _run_on_k2(session, program.FUZZ, options)
 
 
 @command(main, "bench", build_options)
@@ -302,7 +306,9 @@ def bench_command(session: Session, **options: object) -> None:
     The results are a table, a plot and a JSON file. On Linux mps is emulated: its times say nothing
     about a GPU.
     """
-    _run_on_k2(session, "BENCH", options)
+    from k2mps.run import program
+
+    _run_on_k2(session, program.BENCH, options)
 
 
 @command(main, "kernels", torch_option, words_argument, **PASSED_ON)

@@ -87,7 +87,10 @@ def _probed(session: Session, end: str) -> dict:
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase; patches/ does not change")
 @click.option(
-    "--drop", metavar="PATCH", multiple=True, help="drop this patch, if it changes nothing any more"
+    "--drop",
+    metavar="PATCH",
+    multiple=True,
+    help="drop this patch, if it changes nothing any more or the rebase waits at it",
 )
 def rebase_command(
     session: Session, onto: str | None, go_on: bool, abort: bool, drop: tuple[str, ...]
@@ -101,6 +104,8 @@ def rebase_command(
 
     if (onto is not None) + go_on + abort != 1:
         raise click.UsageError("one of --onto, --continue, --abort is needed")
+    if abort and drop:
+        raise click.UsageError("--drop is an option of --onto and --continue")
     old = session.upstream.pin
     if abort:
         rebase.abort(session.project, session.existing())
@@ -200,8 +205,9 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
 @click.option(
     "--check",
     is_flag=True,
-    help="build each commit, run k2's own tests with K2_WITH_MPS off, and import k2 with it on;"
-    " takes minutes for each commit; another run skips the commits that have passed",
+    help="build each commit, run k2's own tests with K2_WITH_MPS off, import k2 with it on, and run"
+    " k2's style checks; takes minutes for each commit; another run skips the commits that have"
+    " passed",
 )
 @click.option(
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
@@ -216,6 +222,8 @@ def upstream_command(
     from k2mps.carry import pull_request
     from k2mps.run import program
 
+    if quick and not check:
+        raise click.UsageError("--quick is an option of --check")
     checkout = session.obtain()
     request = pull_request.make(session.project, checkout, group or "", squash)
     if check:

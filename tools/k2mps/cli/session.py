@@ -1,12 +1,22 @@
 """What the commands have in common: the project, upstream.toml, the checkout, shared options."""
 
+from __future__ import annotations
+
 import functools
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from k2mps.cli.console import Console
+
+if TYPE_CHECKING:
+    from k2mps.build.builder import Built, Request
+    from k2mps.build.environment import Environment
+    from k2mps.core.pins import Upstream
+    from k2mps.core.project import Project
+    from k2mps.stack.checkout import Checkout
 
 
 class Session:
@@ -27,7 +37,7 @@ class Session:
         self.jobs: int | None = None
 
     @functools.cached_property
-    def project(self):
+    def project(self) -> Project:
         from k2mps.core import project
 
         used = project.find()
@@ -40,11 +50,11 @@ class Session:
         return used
 
     @functools.cached_property
-    def upstream(self):
+    def upstream(self) -> Upstream:
         return self.project.upstream()
 
     @functools.cached_property
-    def environment(self):
+    def environment(self) -> Environment:
         """The project's environment, in which builds and tests run."""
         from k2mps.build.environment import Environment
 
@@ -57,30 +67,30 @@ class Session:
 
         return clone.locate(self.project, self.k2)
 
-    def existing(self):
+    def existing(self) -> Checkout:
         """Returns the checkout; raises CheckoutMissingError if there is none."""
         from k2mps.stack import checkout
 
         return checkout.Checkout(self.directory, self.console)
 
-    def existing_if_any(self):
+    def existing_if_any(self) -> Checkout | None:
         """Returns the checkout, or None if its directory does not exist."""
         return self.existing() if self.directory.is_dir() else None
 
-    def obtain(self):
+    def obtain(self) -> Checkout:
         """Returns the checkout, with the pinned commit in its repository; see `clone.obtain`."""
         from k2mps.stack import clone
 
         return clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
 
-    def request(self, device: str = "mps", **options):
+    def request(self, device: str = "mps", **options) -> Request:
         """Returns the request for a build, with this run's options --torch and --jobs."""
         from k2mps.build.builder import Request
         from k2mps.build.doctor import Device
 
         return Request(Device(device), self.torch, self.jobs, **options)
 
-    def build(self, request):
+    def build(self, request: Request) -> Built:
         """Builds k2; clones k2 first if there is no checkout."""
         from k2mps.build import builder
 

@@ -16,7 +16,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.stack.checkout import Checkout, Commit, stdin_of
+from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
 
 # The first words of the subjects that `git commit --fixup` and `git commit --squash` write.
 _FOLLOWERS = ("fixup! ", "squash! ", "amend! ")
@@ -88,53 +88,27 @@ def _series(
     """
     where = quoted(checkout.directory)
     remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
-    for commit in commits:
-        if len(commit.parents) != 1:
-            raise errors.K2mpsError(
-                f"commit {commit} is a merge",
-                why="the history of a series must be linear",
-                next_command=f"git -C {where} rebase {pin[:12]}, which makes it linear",
-            )
-        if commit.subject.startswith(_FOLLOWERS):
-            raise errors.K2mpsError(
-                f"commit {commit} is to become part of another one",
-                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}; then the same"
-                " command again",
-            )
-    changes, diffs = checkout.changes_of(commits), _diffs(checkout, commits)
-    added = {id_: [one for one in some if one.kind == "A"] for id_, some in changes.items()}
-    blobs = checkout.objects.blobs(one.id for some in added.values() for one in some)
+    _check_linear(commits, where, pin)
+    diffs = _diffs(checkout, commits)
+    added = {
+        id_: [change for change in changes if change.kind == "A"]
+        for id_, changes in checkout.changes_of(commits).items()
+    }
+    blobs = checkout.objects.blobs(change.id for some in added.values() for change in some)
     _, groups = series_file.parse(order)
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
-        subject, body, trailers = _split_message(commit.message)
         first = series_file.first_status(groups.get(name, ""))
-        status = known[name].status if name in known else first
-        patch = Patch(
-            name=name,
-            subject=subject,
-            status=trailers.get("Upstream-Status") or status,
-            body=body,
+        patch = _patch_of(
+            commit,
+            name,
+            status=known[name].status if name in known else first,
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
-            author=commit.author,
-            date="" if commit.author == patch_text.FROM else commit.date,
         )
         try:
-            for change in added[commit.id]:
-                if change.mode not in objects.MODES:
-                    raise errors.SeriesError(
-                        f"{change.path} is a symbolic link or a submodule",
-                        next_command="remove it from the commit",
-                    )
-                file = File(blobs[change.id], change.mode == EXECUTABLE_MODE)
-                if file.executable and not file.content.startswith(b"#!"):
-                    raise errors.SeriesError(
-                        f"{change.path} is executable, but does not begin with #!",
-                        next_command="make it not executable",
-                    )
-                files[change.path] = file
+            files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != known.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
@@ -152,6 +126,65 @@ def _series(
     except errors.SeriesError as error:
         raise errors.K2mpsError(error.what, why=error.why, next_command=remedy) from None
     return Series(tuple(patches), files, groups)
+
+
+def _check_linear(commits: Sequence[Commit], where: str, pin: str) -> None:
+    """Raises K2mpsError if a commit is a merge, or is to become part of another commit.
+
+    Args:
+      where: the checkout's directory, quoted for a shell.
+    """
+    for commit in commits:
+        if len(commit.parents) != 1:
+            raise errors.K2mpsError(
+                f"commit {commit} is a merge",
+                why="the history of a series must be linear",
+                next_command=f"git -C {where} rebase {pin[:12]}, which makes it linear",
+            )
+        if commit.subject.startswith(_FOLLOWERS):
+            raise errors.K2mpsError(
+                f"commit {commit} is to become part of another one",
+                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}; then the same"
+                " command again",
+            )
+
+
+def _patch_of(
+    commit: Commit, name: str, status: str, new_files: tuple[str, ...], diff: bytes
+) -> Patch:
+    """Makes the patch of a commit.
+
+    Args:
+      status: the patch's status, unless the commit's message has one.
+      diff: the edits of files that existed before.
+    """
+    subject, body, trailers = _split_message(commit.message)
+    return Patch(
+        name=name,
+        subject=subject,
+        status=trailers.get("Upstream-Status") or status,
+        body=body,
+        new_files=new_files,
+        diff=diff,
+        author=commit.author,
+        date="" if commit.author == patch_text.FROM else commit.date,
+    )
+
+
+def _new_file(change: Change, blobs: dict[str, bytes]) -> File:
+    """Returns the file that a commit adds; raises SeriesError if patches/files cannot have it."""
+    if change.mode not in objects.MODES:
+        raise errors.SeriesError(
+            f"{change.path} is a symbolic link or a submodule",
+            next_command="remove it from the commit",
+        )
+    file = File(blobs[change.id], change.mode == EXECUTABLE_MODE)
+    if file.executable and not file.content.startswith(b"#!"):
+        raise errors.SeriesError(
+            f"{change.path} is executable, but does not begin with #!",
+            next_command="make it not executable",
+        )
+    return file
 
 
 def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
