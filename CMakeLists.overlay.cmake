@@ -165,6 +165,9 @@ if(K2_UNITY)
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "${pattern}")
+    # The file with k2's version contains the id of the commit, so it is compiled
+    # by itself.  Otherwise each new commit would compile a whole share again.
+    list(FILTER sources EXCLUDE REGEX "(^|/)version\\.(cc|cu)$")
     # With relative paths, ccache also finds the objects in another build tree.
     set_target_properties(${target} PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_RELOCATABLE ON)

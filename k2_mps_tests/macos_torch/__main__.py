@@ -5,6 +5,7 @@ import json
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors, project
+from packaging.version import InvalidVersion, Version
 
 from k2_mps_tests import ending
 from k2_mps_tests.macos_torch import download, facts
@@ -13,10 +14,21 @@ from k2_mps_tests.macos_torch import download, facts
 UNREAD = 3
 
 
+def _release(text: str) -> str:
+    """Checks that an argument is a version; returns it as it is."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise argparse.ArgumentTypeError(f"{text} is not a version") from None
+    return text
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="k2mps torch", description=__doc__)
-    parser.add_argument("version", nargs="?", help="default: the newest release")
-    parser.add_argument("--known", help="compare with the known facts of this release")
+    parser.add_argument("version", nargs="?", type=_release, help="default: the newest release")
+    parser.add_argument(
+        "--known", type=_release, help="compare with the known facts of this release"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     table = facts.load()

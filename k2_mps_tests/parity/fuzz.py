@@ -474,7 +474,7 @@ def check(kind, place=None, **kwargs):
 
 
 def fuzz(seconds, seed, kinds, tally, place=None):
-    """Runs cases of `kinds` for a number of seconds.
+    """Runs cases of `kinds` for a number of seconds, and at least one round of each kind.
 
     Args:
       tally: a Counter of (kind, outcome), to which this function adds.
@@ -488,7 +488,7 @@ def fuzz(seconds, seed, kinds, tally, place=None):
     fixed = {} if place is None else {"place": place}
     for round_number in itertools.count():
         for kind in list(remaining):
-            if time.monotonic() > deadline:
+            if round_number > 0 and time.monotonic() > deadline:
                 return failures
             failure = run_cases(kind, seed + round_number, tally, fixed)
             if failure is not None:

@@ -126,7 +126,7 @@ FILES = {
     "egs/yesno/scaling.py": SCALING,
     "egs/yesno/fbank.py": FBANK,
     "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
-    "egs/yesno/config.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.get_device_name(0)\n',
+    "egs/yesno/config.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.get_device_name(0)\nx.cuda()\n',
     "icefall/dist.py": DIST,
     "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
     "egs/yesno/bare.py": "torch.cuda.empty_cache()\n",
@@ -203,7 +203,7 @@ def test_the_tool_names_files_that_stay_and_calls_that_need_cuda(empty, icefall)
     assert "own.py: stays as it is: it uses the name `gpu` already" in result.stderr
     assert "broken.py: stays as it is: line 2: unterminated" in result.stderr
     assert "fbank.py: stays as it is: it computes features with kaldifeat" in result.stderr
-    needed = 'config.py: still needs CUDA for "nccl", torch.cuda.get_device_name'
+    needed = 'config.py: still needs CUDA for "nccl", torch.cuda.get_device_name, x.cuda'
     assert needed in result.stderr
 
 

@@ -7,13 +7,14 @@ build tree has "edited" in place of the id of k2's tree.  So after each edit, th
 used again.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build import doctor, interpreter, provenance, toolchain, under_way
@@ -34,6 +35,9 @@ TESTS_TARGET = "k2/csrc/all"
 
 # Replaces the id of k2's tree in the name of a build tree, if the checkout has edits.
 _EDITED = "edited"
+
+# A module of the package k2 with the version of torch for which k2 was built.
+TORCH_VERSION = "torch_version.py"
 
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
@@ -243,6 +247,8 @@ class _BuildTree:
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
         self._stamp = self.directory / _STAMP
+        # k2's CMake files write this file into the checkout.
+        self._torch_version = checkout.directory / "k2/python/k2" / TORCH_VERSION
 
     def build(self, patched_tree: str | None) -> tuple[int, dict[str, object]]:
         """Builds what has changed; returns the number of ninja's steps, and the build's origin."""
@@ -269,7 +275,7 @@ class _BuildTree:
             *self._request.cmake_arguments,
         ]
         log = self.directory / "configure.log"
-        with self._environment.reporter.task("configuring k2", log):
+        with self._environment.reporter.task("configuring k2", log), self._copied_version():
             outcome = self._run(command, log)
         if outcome.status != 0:
             # Only CMake's error messages are shown.
@@ -290,7 +296,7 @@ class _BuildTree:
         ]
         log = self.directory / under_way.LOG
         steps = 0
-        with self._environment.reporter.task("building k2", log) as update:
+        with self._environment.reporter.task("building k2", log) as update, self._copied_version():
 
             def follow(line: str) -> None:
                 nonlocal steps
@@ -308,6 +314,29 @@ class _BuildTree:
                 " continues where it stopped",
             )
         return steps
+
+    @contextlib.contextmanager
+    def _copied_version(self) -> Iterator[None]:
+        """Copies torch_version.py from the checkout to the build tree at the end of the context.
+
+        A crossed build is for another torch than .venv's, and `import k2` in .venv reads the file
+        of the checkout.  So a crossed build restores that file.
+        """
+        written = self._torch_version
+        before = written.read_bytes() if written.exists() else None
+        try:
+            yield
+        finally:
+            after = written.read_bytes() if written.exists() else None
+            copy = self.directory / TORCH_VERSION
+            # ninja runs cmake only if a CMake file has changed.
+            if after is not None and (after != before or not copy.exists()):
+                copy.write_bytes(after)
+            if self._request.crossed and after != before:
+                if before is None:
+                    written.unlink()
+                else:
+                    replacement.rewrite(written, before.decode())
 
     def origin(self, patched_tree: str | None) -> dict[str, object]:
         """Returns the origin of the build, see provenance.py.
@@ -385,9 +414,8 @@ class _BuildTree:
     def _inputs(self) -> str:
         """Returns, as JSON, those inputs of cmake that are not part of the build tree's name."""
         environment, request = self._environment, self._request
-        # k2's CMake files write torch_version.py into the checkout, so a build for another torch
-        # overwrites it.
-        written = self._checkout.directory / "k2/python/k2/torch_version.py"
+        # A build for another torch overwrites the checkout's file.
+        written = self.directory / TORCH_VERSION if request.crossed else self._torch_version
         inputs = {
             "settings": self._settings(),
             # k2 compiles the commit's id into its version.
@@ -468,7 +496,9 @@ def _first_failure(log: Path) -> str:
     If no step has failed, the function returns the last lines of the log.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    lines = _from("FAILED:", output) or output[-_SHOWN_LINES:]
+    lines = _from("FAILED:", output)
+    if not lines:
+        return "\n".join(output[-_SHOWN_LINES:])
     # The second of these lines, which is the step's command, is left out.
     first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
     return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])

@@ -275,7 +275,12 @@ def _run_on_k2(session: Session, chosen: "Program", options: Mapping[str, object
 
 
 @command(main, "fuzz", build_options)
-@click.option("--seconds", type=float, metavar="N", help="how long to run; default: 60")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    help="how long to run after one round of all kinds; default: 60",
+)
 @click.option("--seed", type=int, metavar="S", help="the seed of the random cases; default: 1")
 @click.option("--kind", multiple=True, help="only cases of this kind; may be given several times")
 @click.option(
@@ -299,7 +304,9 @@ def fuzz_command(session: Session, **options: object) -> None:
 @click.option("--output", metavar="DIR", help="where the results go; default: build/bench")
 @click.option("--compare", metavar="FILE", help="a bench.json of an earlier run on this machine")
 @click.option("--quick", is_flag=True, help="two small sizes only")
-@click.option("--repeats", type=int, metavar="COUNT", help="runs of each operation; default: 5")
+@click.option(
+    "--repeats", type=click.IntRange(1), metavar="COUNT", help="runs of each operation; default: 5"
+)
 def bench_command(session: Session, **options: object) -> None:
     """Time operations on the CPU, and on mps by the host and by Metal.
 

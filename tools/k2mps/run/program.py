@@ -111,8 +111,8 @@ BENCH = Program(
 KERNELS = Program(
     "k2_mps_tests.kernels",
     "check of the kernels",
-    "k2mps kernels --device cpu, after a change of the kernel or of its check in"
-    " k2_mps_tests/kernels/checks",
+    "correct the kernel, or its check in k2_mps_tests/kernels/checks; then run the same command"
+    " again",
     missing="install what the message names; or k2mps kernels --device cpu; or k2mps kernels"
     " --prepare DIR, then DIR/run.py on a machine with a GPU",
 )

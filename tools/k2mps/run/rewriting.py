@@ -310,6 +310,8 @@ class _Rewriter:
                 self._replace(default, "gpu.device_type()")
 
     def _Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+            self._needs_cuda(node, ast.unparse(node.func))
         name = _FOR_CUDA.get(_name_of(node.func))
         arguments = _arguments(node)
         if name and (not arguments or _is_cuda(_value(arguments[0]))):

@@ -213,5 +213,8 @@ def _statuses(series: Series) -> Iterator[Finding]:
 def _budget(pinned: Upstream, series: Series) -> Iterator[Finding]:
     touched = sum(sum(hunks.count(patch.diff, without=series.files)) for patch in series.patches)
     if pinned.budget is not None and touched > pinned.budget:
-        what = f"the patches touch {touched} lines of upstream's files; [budget] allows"
-        yield Finding("upstream.toml", 1, "budget", f"{what} {pinned.budget}")
+        what = (
+            f"the patches touch {touched} lines of upstream's files; [budget] allows"
+            f" {pinned.budget}: touch fewer, or raise `lines` here"
+        )
+        yield Finding("upstream.toml", 1, "budget", what)

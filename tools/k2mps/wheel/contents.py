@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import provenance, toolchain
-from k2mps.build.builder import Built
+from k2mps.build.builder import TORCH_VERSION, Built
 from k2mps.build.doctor import Device
 from k2mps.core.pins import Upstream
 from k2mps.stack.checkout import Checkout
@@ -102,8 +102,7 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
     }
     # CMake has written torch_version.py, which git does not track.  This function appends the
     # wheel's version to __init__.py, as upstream's setup.py does.
-    name = "k2/torch_version.py"
-    files[name] = (root / _PACKAGE / name).read_bytes()
+    files[f"k2/{TORCH_VERSION}"] = (built.directory / TORCH_VERSION).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()
     for path in sorted((built.directory / "lib").iterdir()):
         if path.name.startswith("_k2."):
