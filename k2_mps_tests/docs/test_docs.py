@@ -144,7 +144,7 @@ def test_links_between_files(path):
         name, _, anchor = link.partition("#")
         target = path.parent / name if name else path
         assert target.exists(), link
-        if anchor and target.stem != "profiling":
+        if anchor:
             assert anchor in anchors(target), link
 
 

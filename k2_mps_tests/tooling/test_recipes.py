@@ -126,7 +126,9 @@ FILES = {
     "egs/yesno/scaling.py": SCALING,
     "egs/yesno/fbank.py": FBANK,
     "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
-    "egs/yesno/config.py": 'import torch\n\nd.start("nccl")\ntorch.cuda.get_device_name(0)\nx.cuda()\n',
+    "egs/yesno/config.py": (
+        'import torch\n\nd.start("nccl")\ntorch.cuda.get_device_name(0)\nx.cuda()\n'
+    ),
     "icefall/dist.py": DIST,
     "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
     "egs/yesno/bare.py": "torch.cuda.empty_cache()\n",

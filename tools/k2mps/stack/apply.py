@@ -100,8 +100,13 @@ def _has_commits(work: Work, users: Sequence[Commit], tip: str) -> errors.K2mpsE
         # work.tip() has made the commits of the changed patches/, so git can rebase onto `tip`.
         advice = f"{here} rebase --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     else:
-        advice = f"k2mps export makes patches of them; {here} branch -m {BRANCH} my-{BRANCH} leaves"
-        advice += " them where they are"
+        leave = f"{here} branch -m {BRANCH} my-{BRANCH}"
+        if work.changed:
+            # k2mps export would refuse to overwrite the changed files of patches/.
+            advice = f"{leave}, which leaves them there; then {here} checkout {work.pin.commit},"
+            advice += " and k2mps apply"
+        else:
+            advice = f"k2mps export makes patches of them; {leave} leaves them where they are"
     return errors.K2mpsError(
         f"{work.checkout.directory} has commits of yours on top of k2",
         why=f"patches/ does not have {errors.some([*map(str, users)])}",
