@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
@@ -70,68 +71,108 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     assert sandbox.state() == "applied"
 
 
-OTHER = """
+# Makes a branch `other` that conflicts with the commits of branch master.
+DIVERGED = """
 git checkout -q -b other HEAD~1
 echo "project(other)" > CMakeLists.txt; git commit -qam other; git checkout -q master
 echo "project(more)" > CMakeLists.txt; git commit -qam more
 echo "project(last)" > CMakeLists.txt; git commit -qam last
 """
+IN_PROGRESS = {
+    "rebase": "GIT_SEQUENCE_EDITOR='sed -i.bak 1s/^pick/edit/' git rebase -q -i HEAD~1",
+    "cherry-pick": "git cherry-pick other || true",
+    "merge": "git merge other || true",
+    "revert": "git revert --no-edit HEAD~1 || true",
+}
+
+REFUSED, BUSY = 1, errors.BusyError.exit_code
+HEADER = "k2/csrc/context.h"
 
 
-DIRTY = "has uncommitted edits in "
+def refused(name: str, message: str, script: str, status: int = REFUSED):
+    """Returns a case: a script that changes a checkout, and how `apply` then refuses it."""
+    return pytest.param(message, script, status, id=name)
 
 
 @pytest.mark.parametrize(
-    "message, script",
+    "message, script, status",
     [
-        (f"{DIRTY}k2/csrc/context.h", "echo mine > k2/csrc/context.h"),
-        (f"{DIRTY}k2/csrc/context.h", "echo mine > k2/csrc/context.h; git add --all"),
-        # No patch touches this file.
-        (f"{DIRTY}scripts/run.sh", "echo mine > scripts/run.sh"),
-        ("\tcmake/mps.cmake\n", "mkdir cmake; echo mine > cmake/mps.cmake"),
-        ("\tk2/csrc/mps\n", "echo mine > k2/csrc/mps"),
-        # The user has a symbolic link in place of a directory of the series.
-        ("\tcmake\n", "mkdir ../elsewhere; ln -s ../elsewhere cmake"),
-        ("blob.bin\n", "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x"),
-        (
+        refused("an edit", f"has uncommitted edits in {HEADER}", f"echo mine > {HEADER}"),
+        refused(
+            "a staged edit",
+            f"has uncommitted edits in {HEADER}",
+            f"echo mine > {HEADER}; git add --all",
+        ),
+        refused(
+            "an edit of a file that no patch touches",
+            "has uncommitted edits in scripts/run.sh",
+            "echo mine > scripts/run.sh",
+        ),
+        refused(
+            "a file at the path of a new file",
+            "\tcmake/mps.cmake\n",
+            "mkdir cmake; echo mine > cmake/mps.cmake",
+        ),
+        refused("a file at the path of a new folder", "\tk2/csrc/mps\n", "echo mine > k2/csrc/mps"),
+        refused(
+            "a symbolic link at the path of a new folder",
+            "\tcmake\n",
+            "mkdir ../elsewhere; ln -s ../elsewhere cmake",
+        ),
+        refused(
+            "a folder at the path of a new file",
+            "blob.bin\n",
+            "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x",
+        ),
+        refused(
+            "an ignored file at the path of a new file",
             "\tcmake/mps.cmake\n",
             "echo '*.cmake' > .git/info/exclude; mkdir cmake; echo mine > cmake/mps.cmake",
         ),
         *(
-            (
-                "\tk2/csrc/context.h\n",
-                f"git update-index {flag} k2/csrc/context.h; echo hidden > k2/csrc/context.h",
+            refused(
+                f"an edit that git hides by {flag}",
+                f"\t{HEADER}\n",
+                f"git update-index {flag} {HEADER}; echo hidden > {HEADER}",
             )
             for flag in ("--assume-unchanged", "--skip-worktree")
         ),
-        (
+        refused(
+            "a commit on branch k2-mps",
             "has commits of yours",
             "git checkout -q -b k2-mps; git commit -q --allow-empty -m mine; git checkout -q -",
         ),
-        ("has commits of yours on top of k2", "echo > new; git add new; git commit -q -m mine"),
-        ("is checked out in OTHER", "git worktree add -q ../other -b k2-mps"),
-        ("index is missing", "rm .git/index"),
-        ("index.lock exists", "touch .git/index.lock"),
-        ("HEAD.lock exists", "touch .git/HEAD.lock"),
-        ("k2-mps.lock exists", "touch .git/refs/heads/k2-mps.lock"),
-        ("'refs/heads/k2-mps/mine' exists", "git branch k2-mps/mine"),
+        refused(
+            "a commit on another branch",
+            "has commits of yours on top of k2",
+            "echo > new; git add new; git commit -q -m mine",
+        ),
+        refused(
+            "the branch in another worktree",
+            "is checked out in {other}",
+            "git worktree add -q ../other -b k2-mps",
+        ),
+        refused("no index", "index is missing", "rm .git/index"),
+        refused("a locked index", "index.lock exists", "touch .git/index.lock", BUSY),
+        refused("a locked HEAD", "HEAD.lock exists", "touch .git/HEAD.lock", BUSY),
+        refused("a locked branch", "k2-mps.lock exists", "touch .git/refs/heads/k2-mps.lock", BUSY),
+        refused(
+            "a branch whose name begins with k2-mps/",
+            "'refs/heads/k2-mps/mine' exists",
+            "git branch k2-mps/mine",
+        ),
         *(
-            ("in progress", f"{OTHER}{begin}")
-            for begin in (
-                "GIT_SEQUENCE_EDITOR='sed -i.bak 1s/^pick/edit/' git rebase -q -i HEAD~1",
-                "git cherry-pick other || true",
-                "git merge other || true",
-                "git revert --no-edit HEAD~1 || true",
-            )
+            refused(f"a {name} in progress", f"a {name} in progress", f"{DIVERGED}{begin}")
+            for name, begin in IN_PROGRESS.items()
         ),
     ],
 )
-def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script):
+def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, status):
     own = sandbox.clone("own")
     support.shell(own, script)
     before = snapshot(own)
-    found = sandbox.fails(17 if "lock" in message else 1, "apply", "--k2", str(own))
-    assert message.replace("PIN", sandbox.pin).replace("OTHER", str(own.parent / "other")) in found
+    error = sandbox.fails(status, "apply", "--k2", str(own))
+    assert message.format(other=own.parent / "other") in error
     assert snapshot(own) == before
 
 
@@ -250,23 +291,26 @@ def test_apply_replaces_a_file_by_a_folder_and_a_folder_by_a_file(exchanged):
 
 @pytest.mark.parametrize("mine", ["b/mine.txt", "b/deep/mine.txt"])
 def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
-    path = exchanged.checkout / mine
-    path.mkdir() if mine.endswith("/") else path.write_text("mine\n")
+    (exchanged.checkout / mine).write_text("mine\n")
     before = snapshot(exchanged.checkout)
     assert re.search("\tb(/mine.txt)?\n", exchanged.fails(1, "apply"))
     assert snapshot(exchanged.checkout) == before
 
 
-def test_a_folder_that_is_no_checkout_is_refused(sandbox, tmp_path):
+@pytest.mark.parametrize(
+    "folder, message",
+    [("vendor", "not the top of a git checkout"), ("../plain", "not a git repository")],
+)
+def test_a_folder_that_is_no_checkout_is_refused(sandbox, folder, message):
     git(sandbox.root, "init", "--quiet")
-    for path, text in (
-        (sandbox.root / "vendor", "not the top of a git checkout"),
-        (tmp_path / "plain", "not a git repository"),
-        (tmp_path / "missing", "there is no k2 checkout"),
-    ):
-        if path.name != "missing":
-            path.mkdir()
-        assert text in sandbox.fails(1, "apply", "--k2", str(path))
+    path = sandbox.root / folder
+    path.mkdir()
+    assert message in sandbox.fails(1, "apply", "--k2", str(path))
+
+
+def test_a_missing_checkout_is_refused(sandbox, tmp_path):
+    message = sandbox.fails(1, "apply", "--k2", str(tmp_path / "missing"))
+    assert "there is no k2 checkout" in message
 
 
 def test_a_configuration_that_git_cannot_read_is_named(sandbox, k2):

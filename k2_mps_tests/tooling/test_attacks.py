@@ -85,15 +85,31 @@ def test_lint_is_linear_in_the_hunks(sandbox, k2):
 @pytest.mark.parametrize(
     "text",
     [
-        HEADER.format("x", "Pending")
-        + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\nindex {'1' * 40}..{'2' * 40} 100644\n"
-        f"--- a/{CONTEXT}\n+++ b/{CONTEXT}\n@@ -{'1' * 5000},0 +1 @@\n+x\n",
-        HEADER.format("a\0b", "Pending") + "New-files:\n\tk2/csrc/e.h\n\n---\n",
-        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitattributes\n\n---\n",
-        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitignore\n\n---\n",
-        HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/e.h\n\nPatch-Filename: y\n\n---\n",
-        b"\xff\xfe",
-        "",
+        pytest.param(
+            HEADER.format("x", "Pending")
+            + f"\n---\ndiff --git a/{CONTEXT} b/{CONTEXT}\nindex {'1' * 40}..{'2' * 40} 100644\n"
+            f"--- a/{CONTEXT}\n+++ b/{CONTEXT}\n@@ -{'1' * 5000},0 +1 @@\n+x\n",
+            id="a hunk at a line with 5000 digits",
+        ),
+        pytest.param(
+            HEADER.format("a\0b", "Pending") + "New-files:\n\tk2/csrc/e.h\n\n---\n",
+            id="a null byte in the subject",
+        ),
+        pytest.param(
+            HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitattributes\n\n---\n",
+            id="a new .gitattributes",
+        ),
+        pytest.param(
+            HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitignore\n\n---\n",
+            id="a new .gitignore",
+        ),
+        pytest.param(
+            HEADER.format("x", "Pending")
+            + "New-files:\n\tk2/csrc/e.h\n\nPatch-Filename: y\n\n---\n",
+            id="a trailer of the tool in the body",
+        ),
+        pytest.param(b"\xff\xfe", id="not UTF-8"),
+        pytest.param("", id="empty"),
     ],
 )
 def test_a_malformed_patch_is_one_error(sandbox, k2, text):

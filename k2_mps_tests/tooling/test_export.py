@@ -121,50 +121,92 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
     sandbox.ok("apply")
 
 
+def refused(name: str, message: str, script: str):
+    """Returns a case: a script that changes a checkout, and a part of the error of `export`."""
+    return pytest.param(message, script, id=name)
+
+
 @pytest.mark.parametrize(
     "message, script",
     [
-        ("no commits", "git reset -q --hard HEAD~3"),
-        (
+        refused("no commit", "no commits", "git reset -q --hard HEAD~3"),
+        refused(
+            "another branch",
             "is not on branch k2-mps",
             "git checkout -q -b feature; git commit -q --allow-empty -m mine",
         ),
-        ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
-        ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu; git add --all"),
-        ("changes nothing", "git commit -q --allow-empty -m nothing"),
-        ("is to become part of another one", "echo > x; git add x; git commit -q --fixup=HEAD~1"),
-        ("has a rebase in progress", "git rebase -q -x false HEAD~2 || true"),
-        ("does not start from", "git reset -q --hard HEAD~3~"),
-        (
+        refused("an edit", "uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
+        refused(
+            "a staged edit",
+            "uncommitted edits in k2/csrc/array.cu",
+            "echo mine > k2/csrc/array.cu; git add --all",
+        ),
+        refused("an empty commit", "changes nothing", "git commit -q --allow-empty -m nothing"),
+        refused(
+            "a fixup! commit",
+            "is to become part of another one",
+            "echo > x; git add x; git commit -q --fixup=HEAD~1",
+        ),
+        refused(
+            "a rebase in progress",
+            "has a rebase in progress",
+            "git rebase -q -x false HEAD~2 || true",
+        ),
+        refused("a branch below the pin", "does not start from", "git reset -q --hard HEAD~3~"),
+        refused(
+            "a date after 2099",
             "years from 1970 to 2099",
             "echo > more; git add more; git commit -qm more --date='@4102444800 +0000'",
         ),
         *(
-            (
+            refused(
+                f"a file {name}",
                 "it would act on this repository, or macOS makes such files",
                 f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
             )
             for name in (".gitattributes", ".gitignore", ".DS_Store")
         ),
-        (
+        refused(
+            "an edit of a new file of another patch",
             "edits cmake/mps.cmake, which context-know-mps.patch adds",
             "git rm -q cmake/mps.cmake; git commit -qm later",
         ),
-        ("is executable, but does", "echo > new; chmod +x new; git add new; git commit -qm more"),
-        ("symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
-        ("modes of regular files", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
-        (
+        refused(
+            "an executable file without #!",
+            "is executable, but does",
+            "echo > new; chmod +x new; git add new; git commit -qm more",
+        ),
+        refused(
+            "a new symbolic link",
+            "symbolic link",
+            "ln -s CMakeLists.txt link; git add link; git commit -qm link",
+        ),
+        refused(
+            "a file that becomes a symbolic link",
+            "modes of regular files",
+            "rm run; ln -s CMakeLists.txt run; git commit -qam link",
+        ),
+        refused(
+            "a submodule",
             "submodule",
             "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),module;"
             " git commit -qm module; mkdir module",
         ),
-        ("binary", "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary"),
+        refused(
+            "a binary edit",
+            "binary",
+            "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary",
+        ),
         *(
-            (
+            refused(
+                name,
                 "cannot be written as a patch",
                 f"echo > new; git add new; printf '{text}' | git commit -q --cleanup=verbatim -F -",
             )
-            for text in ("subject\\n\\nText\\n---\\nmore", "subject\\n\\n---\\ndiff --git a/x b/x")
+            for name, text in (
+                ("a message with ---", "subject\\n\\nText\\n---\\nmore"),
+                ("a message with a diff", "subject\\n\\n---\\ndiff --git a/x b/x"),
+            )
         ),
     ],
 )
