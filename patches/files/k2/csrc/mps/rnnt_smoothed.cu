@@ -17,7 +17,8 @@
  */
 
 #include <string>
-#include <vector>
+#include <tuple>
+#include <utility>
 
 #include "k2/csrc/macros.h"
 #include "k2/csrc/mps/grid.h"
@@ -39,24 +40,6 @@ constexpr const char *kRnntSmoothedGrad = "rnnt_smoothed_grad";
 // precision, in which the exponentials of usual logits underflow.
 class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
-};
-
-// What the forward pass saves.  If the am-only scale is 0, am_max takes the
-// place of unigram and am_log_sum, because Metal binds no empty buffer.
-struct RnntSmoothedSaved {
-  torch::Tensor am_exp, lm_exp, am_max, lm_max, lm_log_sum, next, unigram,
-      am_log_sum, log_sums;
-
-  std::vector<torch::Tensor> ToVector() const {
-    return {am_exp, lm_exp,  am_max,     lm_max,  lm_log_sum,
-            next,   unigram, am_log_sum, log_sums};
-  }
-  static RnntSmoothedSaved FromVector(const std::vector<torch::Tensor> &all) {
-    TORCH_CHECK(all.size() == 9,
-                "The forward pass saves 9 tensors. Given: ", all.size());
-    return {all[0], all[1], all[2], all[3], all[4],
-            all[5], all[6], all[7], all[8]};
-  }
 };
 
 RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
@@ -81,7 +64,7 @@ RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
   params.blank = in.termination_symbol;
   params.px_columns = params.T + (in.rnnt_type == "regular");
   params.constrained = in.rnnt_type == "constrained";
-  params.has_boundary = in.boundary.defined();
+  params.has_boundary = in.boundary.has_value();
   params.skips_padding = is_loss;
   params.grad_mode = grad_mode;
   params.has_grads = has_grads;
@@ -96,19 +79,20 @@ int32_t RnntGradMode(const std::string &reduction) {
   return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
 }
 
-// Returns `tensor`.  If `tensor` is empty or undefined, returns `other`,
+// Returns `tensor`.  If `tensor` is empty or not given, returns `other`,
 // because Metal binds no empty buffer.  The kernels do not use `other`.
-const torch::Tensor &Bound(const torch::Tensor &tensor,
-                           const torch::Tensor &other) {
-  return tensor.defined() && tensor.numel() != 0 ? tensor : other;
+torch::Tensor Bound(const torch::optional<torch::Tensor> &tensor,
+                    const torch::Tensor &other) {
+  return tensor.has_value() && tensor->numel() != 0 ? *tensor : other;
 }
 
 struct RnntSmoothedScores {
-  torch::Tensor px, py, px_grad, py_grad, ones;
+  torch::Tensor px, py;
+  torch::optional<torch::Tensor> ones;  // [B], given if params.has_grads
 };
 
-// Computes px and py.  If params.has_grads, writes 0 to the gradients of px and
-// py outside of the boundary.
+// Computes px and py.  If params.has_grads, allocates saved->px_grad and
+// saved->py_grad, and writes 0 to their elements outside of the boundary.
 RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
                                  const RnntSmoothedParams &params,
                                  RnntSmoothedSaved *saved) {
@@ -123,8 +107,8 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
   saved->lm_max = empty({B, S + 1});
   saved->lm_log_sum = empty({B, S + 1});
   saved->next = torch::empty({B, S}, options.dtype(torch::kInt));
-  const torch::Tensor &symbols = Bound(in.symbols, saved->am_max),
-                      &boundary = Bound(in.boundary, saved->am_max);
+  const torch::Tensor symbols = Bound(in.symbols, saved->am_max),
+                      boundary = Bound(in.boundary, saved->am_max);
   mps::Launch(
       kRnntSmoothed, "rnnt_smoothed_rows",
       mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
@@ -166,8 +150,8 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
   ans.px = empty({B, S, params.px_columns});
   ans.py = empty({B, S + 1, T});
   if (params.has_grads) {
-    ans.px_grad = empty(ans.px.sizes());
-    ans.py_grad = empty(ans.py.sizes());
+    saved->px_grad = empty(ans.px.sizes());
+    saved->py_grad = empty(ans.py.sizes());
     ans.ones = empty({B});
   }
   const int64_t tiles =
@@ -186,30 +170,29 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
        mps::Out(kSmoothedPx, Bound(ans.px, ans.py)),
        mps::Out(kSmoothedPy, ans.py),
        mps::Out(kSmoothedLogSums, saved->log_sums),
-       mps::Out(kSmoothedPxGrad, Bound(ans.px_grad, ans.py)),
-       mps::Out(kSmoothedPyGrad, Bound(ans.py_grad, ans.py)),
+       mps::Out(kSmoothedPxGrad, Bound(saved->px_grad, ans.py)),
+       mps::Out(kSmoothedPyGrad, Bound(saved->py_grad, ans.py)),
        mps::Out(kSmoothedOnes, Bound(ans.ones, ans.py)),
        mps::In(kSmoothedParams, params)});
   return ans;
 }
 
-// Computes the gradients of lm and am.  `loss_grad` may be undefined if
+// Computes the gradients of lm and am.  `loss_grad` is not needed if
 // params.grad_mode is kRsOne.
-std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
-                                        const RnntSmoothedParams &params,
-                                        const RnntSmoothedSaved &saved,
-                                        torch::Tensor px_grad,
-                                        torch::Tensor py_grad,
-                                        torch::Tensor loss_grad) {
+std::pair<torch::Tensor, torch::Tensor> GetRnntGrads(
+    const RnntSmoothed &in, const RnntSmoothedParams &params,
+    const RnntSmoothedSaved &saved, torch::Tensor px_grad,
+    torch::Tensor py_grad, torch::optional<torch::Tensor> loss_grad) {
   const int64_t B = params.B, S = params.S, T = params.T, C = params.C;
   const auto options = in.am.options().requires_grad(false);
   px_grad = px_grad.to(torch::kFloat).contiguous();
   py_grad = py_grad.to(torch::kFloat).contiguous();
-  if (loss_grad.defined()) loss_grad = loss_grad.to(torch::kFloat).contiguous();
-  const torch::Tensor &symbols = Bound(in.symbols, saved.am_max),
-                      &boundary = Bound(in.boundary, saved.am_max),
-                      &px = Bound(px_grad, py_grad),
-                      &scale = Bound(loss_grad, py_grad),
+  if (loss_grad.has_value())
+    loss_grad = loss_grad->to(torch::kFloat).contiguous();
+  const torch::Tensor symbols = Bound(in.symbols, saved.am_max),
+                      boundary = Bound(in.boundary, saved.am_max),
+                      px = Bound(px_grad, py_grad),
+                      scale = Bound(loss_grad, py_grad),
                       sums = torch::empty({B, S + 1, 3}, options);
   const bool has_products = params.combined_scale != 0;
   const torch::Tensor weights =
@@ -273,68 +256,55 @@ std::vector<torch::Tensor> GetRnntGrads(const RnntSmoothed &in,
   return {lm_grad, am_grad};
 }
 
-torch::optional<torch::Tensor> ToOptional(const torch::Tensor &tensor) {
-  if (!tensor.defined()) return torch::nullopt;
-  return tensor;
-}
-
 }  // namespace
 
-std::vector<torch::Tensor> RnntSmoothedLogprobs(
-    const RnntSmoothed &in, std::vector<torch::Tensor> *saved) {
+std::tuple<torch::Tensor, torch::Tensor, RnntSmoothedSaved>
+RnntSmoothedLogprobs(const RnntSmoothed &in) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
-  RnntSmoothedSaved all;
+  RnntSmoothedSaved saved;
   const RnntSmoothedScores scores =
-      GetRnntScores(in, GetRnntParams(in, false, kRsOne, false), &all);
-  *saved = all.ToVector();
-  return {scores.px, scores.py};
+      GetRnntScores(in, GetRnntParams(in, false, kRsOne, false), &saved);
+  return {scores.px, scores.py, saved};
 }
 
-std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
-    const RnntSmoothed &in, const std::vector<torch::Tensor> &saved,
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
+    const RnntSmoothed &in, const RnntSmoothedSaved &saved,
     torch::Tensor px_grad, torch::Tensor py_grad) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
-  return GetRnntGrads(in, GetRnntParams(in, false, kRsOne, true),
-                      RnntSmoothedSaved::FromVector(saved), px_grad, py_grad,
-                      torch::Tensor());
+  return GetRnntGrads(in, GetRnntParams(in, false, kRsOne, true), saved,
+                      px_grad, py_grad, torch::nullopt);
 }
 
-std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
-                                            const std::string &reduction,
-                                            bool need_grads,
-                                            std::vector<torch::Tensor> *saved) {
+std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
+    const RnntSmoothed &in, const std::string &reduction, bool need_grads) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
   const RnntSmoothedParams params =
       GetRnntParams(in, true, RnntGradMode(reduction), need_grads);
-  const int64_t B = params.B;
-  RnntSmoothedSaved all;
-  const RnntSmoothedScores found = GetRnntScores(in, params, &all);
-  *saved = all.ToVector();
-  const auto boundary = ToOptional(in.boundary);
-  torch::Tensor p =
-      torch::empty({B, params.S + 1, params.T + 1}, found.py.options());
-  const torch::Tensor scores =
-      MutualInformationMps(found.px, found.py, boundary, p);
+  RnntSmoothedSaved saved;
+  const RnntSmoothedScores scores = GetRnntScores(in, params, &saved);
+  torch::Tensor p = torch::empty({params.B, params.S + 1, params.T + 1},
+                                 scores.py.options());
+  const torch::Tensor totals =
+      MutualInformationMps(scores.px, scores.py, in.boundary, p);
   if (need_grads)
-    MutualInformationGradientsMps(boundary, p, found.ones, found.px_grad,
-                                  found.py_grad);
-  const torch::Tensor loss = RnntReduce(scores, reduction);
-  if (!need_grads) return {loss};
-  return {loss, found.px_grad, found.py_grad};
+    MutualInformationGradientsMps(in.boundary, p, *scores.ones, *saved.px_grad,
+                                  *saved.py_grad);
+  return {RnntReduce(totals, reduction), saved};
 }
 
-std::vector<torch::Tensor> RnntSmoothedLossGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossGrad(
     const RnntSmoothed &in, const std::string &reduction,
-    const std::vector<torch::Tensor> &saved, torch::Tensor px_grad,
-    torch::Tensor py_grad, torch::Tensor loss_grad) {
+    const RnntSmoothedSaved &saved, torch::Tensor loss_grad) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
+  TORCH_CHECK(saved.px_grad.has_value() && saved.py_grad.has_value(),
+              "The forward pass has not computed px_grad and py_grad");
   return GetRnntGrads(
-      in, GetRnntParams(in, true, RnntGradMode(reduction), true),
-      RnntSmoothedSaved::FromVector(saved), px_grad, py_grad, loss_grad);
+      in, GetRnntParams(in, true, RnntGradMode(reduction), true), saved,
+      *saved.px_grad, *saved.py_grad, loss_grad);
 }
 
 }  // namespace k2

@@ -21,7 +21,8 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <tuple>
+#include <utility>
 
 #include "torch/all.h"
 
@@ -39,20 +40,39 @@ struct RnntSmoothed {
   torch::Tensor lm;        // [B][S + 1][C]
   torch::Tensor am;        // [B][T][C]
   torch::Tensor symbols;   // torch.int64, [B][S]
-  torch::Tensor boundary;  // torch.int64, [B][4]; undefined if not given
+  torch::optional<torch::Tensor> boundary;  // torch.int64, [B][4]
   int32_t termination_symbol;
   std::string rnnt_type;  // regular, modified or constrained
   double lm_only_scale, am_only_scale, delay_penalty;
 };
 
+// What a forward pass saves for its backward pass, torch.float32 unless stated
+// otherwise.  See kernels/rnnt_smoothed.metal for the formulas.
+struct RnntSmoothedSaved {
+  // [B][T] and [B][S + 1], the largest logit of each row.
+  torch::Tensor am_max, lm_max;
+  // Of the shapes of am and lm: exp(am - am_max) and exp(lm - lm_max).
+  torch::Tensor am_exp, lm_exp;
+  torch::Tensor lm_log_sum;  // [B][S + 1], the logs of lm_exp's sums
+  torch::Tensor next;        // torch.int32, [B][S], see NextPlace()
+  // The average of lm's probabilities, [C], and the normalizers of am with this
+  // average, [B][T], as logs.  If the am-only scale is 0, am_max takes the
+  // place of both, because Metal binds no empty buffer.
+  torch::Tensor unigram, am_log_sum;
+  torch::Tensor log_sums;  // [B][S + 1][T], the normalizers of am and lm
+  // The gradients of the sum of all sequences' scores with respect to px and
+  // py.  The score of a sequence is its negative loss.  Given only if
+  // RnntSmoothedLoss() was asked for them.
+  torch::optional<torch::Tensor> px_grad, py_grad;
+};
+
 /* Computes px and py in 3 commands of the GPU, or 5 with an am-only scale.
 
-   @param [out] saved   What RnntSmoothedLogprobsGrad() needs.
-   @return              px, [B][S][T + 1], or [B][S][T] if rnnt_type is not
-                        regular; and py, [B][S + 1][T].
+   @return   px, [B][S][T + 1], or [B][S][T] if rnnt_type is not regular; py,
+             [B][S + 1][T]; and what RnntSmoothedLogprobsGrad() needs.
  */
-std::vector<torch::Tensor> RnntSmoothedLogprobs(
-    const RnntSmoothed &in, std::vector<torch::Tensor> *saved);
+std::tuple<torch::Tensor, torch::Tensor, RnntSmoothedSaved>
+RnntSmoothedLogprobs(const RnntSmoothed &in);
 
 /* Computes the gradients of lm and am from the gradients of px and py, in 4
    commands of the GPU, or 6 with an am-only scale.
@@ -61,8 +81,8 @@ std::vector<torch::Tensor> RnntSmoothedLogprobs(
    @param [in] px_grad, py_grad   Of the shapes of px and py.
    @return                      The gradients of lm and am.
  */
-std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
-    const RnntSmoothed &in, const std::vector<torch::Tensor> &saved,
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
+    const RnntSmoothed &in, const RnntSmoothedSaved &saved,
     torch::Tensor px_grad, torch::Tensor py_grad);
 
 /* Computes the loss in 5 commands of the GPU, or 7 with an am-only scale, and
@@ -72,29 +92,24 @@ std::vector<torch::Tensor> RnntSmoothedLogprobsGrad(
 
    @param [in] reduction    none, sum or mean.
    @param [in] need_grads   Whether to compute px_grad and py_grad.
-   @param [out] saved       What RnntSmoothedLossGrad() needs.
-   @return                  The loss, [B] or [].  If need_grads, also px_grad
-                            and py_grad: the gradients of the sum of all
-                            sequences' scores with respect to px and py.  The
-                            score of a sequence is its negative loss.
+   @return                  The loss, [B] or [], and what RnntSmoothedLossGrad()
+                            needs.
  */
-std::vector<torch::Tensor> RnntSmoothedLoss(const RnntSmoothed &in,
-                                            const std::string &reduction,
-                                            bool need_grads,
-                                            std::vector<torch::Tensor> *saved);
+std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
+    const RnntSmoothed &in, const std::string &reduction, bool need_grads);
 
 /* Computes the gradients of lm and am in 4 commands of the GPU, or 6 with an
    am-only scale.
 
-   @param [in] saved               What RnntSmoothedLoss() saved.
-   @param [in] px_grad, py_grad    What RnntSmoothedLoss() returned.
-   @param [in] loss_grad           The gradient of the loss.
-   @return                         The gradients of lm and am.
+   @param [in] reduction    As given to RnntSmoothedLoss().
+   @param [in] saved        What RnntSmoothedLoss() saved, with px_grad and
+                            py_grad.
+   @param [in] loss_grad    The gradient of the loss.
+   @return                  The gradients of lm and am.
  */
-std::vector<torch::Tensor> RnntSmoothedLossGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossGrad(
     const RnntSmoothed &in, const std::string &reduction,
-    const std::vector<torch::Tensor> &saved, torch::Tensor px_grad,
-    torch::Tensor py_grad, torch::Tensor loss_grad);
+    const RnntSmoothedSaved &saved, torch::Tensor loss_grad);
 
 }  // namespace k2
 

@@ -20,8 +20,6 @@
 #define K2_PYTHON_CSRC_TORCH_MPS_RNNT_SMOOTHED_H_
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "k2/csrc/mps/rnnt_smoothed.h"
 #include "k2/python/csrc/torch.h"
@@ -30,49 +28,40 @@
 inline void PybindMpsRnntSmoothed(py::module &m) {
 #if K2_WITH_MPS
   using k2::RnntSmoothed;
+  using Saved = k2::RnntSmoothedSaved;
+  using torch::optional;
   using torch::Tensor;
-  using Tensors = std::vector<Tensor>;
   // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<RnntSmoothed>(m, "MpsRnntSmoothed")
-      .def(py::init([](Tensor lm, Tensor am, Tensor symbols,
-                       const torch::optional<Tensor> &boundary,
-                       int32_t termination_symbol, const std::string &rnnt_type,
-                       double lm_only_scale, double am_only_scale,
-                       double delay_penalty) {
-             return RnntSmoothed{lm,
-                                 am,
-                                 symbols,
-                                 boundary.value_or(Tensor()),
-                                 termination_symbol,
-                                 rnnt_type,
-                                 lm_only_scale,
-                                 am_only_scale,
-                                 delay_penalty};
-           }),
+      .def(py::init<Tensor, Tensor, Tensor, optional<Tensor>, int32_t,
+                    std::string, double, double, double>(),
            py::kw_only(), py::arg("lm"), py::arg("am"), py::arg("symbols"),
            py::arg("boundary"), py::arg("termination_symbol"),
            py::arg("rnnt_type"), py::arg("lm_only_scale"),
            py::arg("am_only_scale"), py::arg("delay_penalty"));
-  m.def(
-      "mps_rnnt_smoothed_logprobs",
-      [](const RnntSmoothed &in) {
-        Tensors saved;
-        Tensors ans = k2::RnntSmoothedLogprobs(in, &saved);
-        return std::make_pair(ans, saved);
-      },
-      NoGil());
+  py::class_<Saved>(m, "MpsRnntSmoothedSaved")
+      .def(py::init<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                    Tensor, Tensor, optional<Tensor>, optional<Tensor>>(),
+           py::kw_only(), py::arg("am_max"), py::arg("lm_max"),
+           py::arg("am_exp"), py::arg("lm_exp"), py::arg("lm_log_sum"),
+           py::arg("next"), py::arg("unigram"), py::arg("am_log_sum"),
+           py::arg("log_sums"), py::arg("px_grad"), py::arg("py_grad"))
+      .def_readonly("am_max", &Saved::am_max)
+      .def_readonly("lm_max", &Saved::lm_max)
+      .def_readonly("am_exp", &Saved::am_exp)
+      .def_readonly("lm_exp", &Saved::lm_exp)
+      .def_readonly("lm_log_sum", &Saved::lm_log_sum)
+      .def_readonly("next", &Saved::next)
+      .def_readonly("unigram", &Saved::unigram)
+      .def_readonly("am_log_sum", &Saved::am_log_sum)
+      .def_readonly("log_sums", &Saved::log_sums)
+      .def_readonly("px_grad", &Saved::px_grad)
+      .def_readonly("py_grad", &Saved::py_grad);
+  m.def("mps_rnnt_smoothed_logprobs", &k2::RnntSmoothedLogprobs, NoGil());
   m.def("mps_rnnt_smoothed_logprobs_grad", &k2::RnntSmoothedLogprobsGrad,
         NoGil());
-  m.def(
-      "mps_rnnt_smoothed_loss",
-      [](const RnntSmoothed &in, const std::string &reduction,
-         bool need_grads) {
-        Tensors saved;
-        Tensors ans = k2::RnntSmoothedLoss(in, reduction, need_grads, &saved);
-        return std::make_pair(ans, saved);
-      },
-      NoGil());
+  m.def("mps_rnnt_smoothed_loss", &k2::RnntSmoothedLoss, NoGil());
   m.def("mps_rnnt_smoothed_loss_grad", &k2::RnntSmoothedLossGrad, NoGil());
 #endif  // K2_WITH_MPS
 }

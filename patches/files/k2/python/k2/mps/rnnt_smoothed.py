@@ -29,6 +29,9 @@ from .rnnt_boundary import check_boundary
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TYPES = ('regular', 'modified', 'constrained')
 _REDUCTIONS = ('none', 'mean', 'sum')
+# The members of _k2.MpsRnntSmoothedSaved, each a tensor or None.
+_SAVED = ('am_max', 'lm_max', 'am_exp', 'lm_exp', 'lm_log_sum', 'next',
+          'unigram', 'am_log_sum', 'log_sums', 'px_grad', 'py_grad')
 
 
 def in_metal(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
@@ -67,14 +70,24 @@ def _options(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
                                boundary=boundary, **rest)
 
 
+def _tensors_of(saved: '_k2.MpsRnntSmoothedSaved'
+                ) -> List[Optional[torch.Tensor]]:
+    return [getattr(saved, name) for name in _SAVED]
+
+
+def _saved_of(tensors: List[Optional[torch.Tensor]]
+              ) -> '_k2.MpsRnntSmoothedSaved':
+    return _k2.MpsRnntSmoothedSaved(**dict(zip(_SAVED, tensors)))
+
+
 class _Logprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, lm, am, symbols, boundary, rest: dict):
-        (px, py), saved = _k2.mps_rnnt_smoothed_logprobs(
+        px, py, saved = _k2.mps_rnnt_smoothed_logprobs(
             _options(lm, am, symbols, boundary, rest))
         ctx.rest = rest
-        ctx.save_for_backward(lm, am, symbols, boundary, *saved)
+        ctx.save_for_backward(lm, am, symbols, boundary, *_tensors_of(saved))
         return px, py
 
     @staticmethod
@@ -82,8 +95,8 @@ class _Logprobs(torch.autograd.Function):
     def backward(ctx, px_grad, py_grad):
         lm, am, symbols, boundary, *saved = ctx.saved_tensors
         lm_grad, am_grad = _k2.mps_rnnt_smoothed_logprobs_grad(
-            _options(lm, am, symbols, boundary, ctx.rest), saved, px_grad,
-            py_grad)
+            _options(lm, am, symbols, boundary, ctx.rest), _saved_of(saved),
+            px_grad, py_grad)
         return lm_grad, am_grad, None, None, None
 
 
@@ -93,23 +106,22 @@ class _Loss(torch.autograd.Function):
     def forward(ctx, lm, am, symbols, boundary, rest: dict, reduction: str,
                 return_grad: bool, grads: List[torch.Tensor]) -> torch.Tensor:
         needs_grads = (return_grad or lm.requires_grad or am.requires_grad)
-        (loss, *px_py_grads), saved = _k2.mps_rnnt_smoothed_loss(
+        loss, saved = _k2.mps_rnnt_smoothed_loss(
             _options(lm, am, symbols, boundary, rest), reduction, needs_grads)
         if needs_grads:
             ctx.rest, ctx.reduction = rest, reduction
-            ctx.save_for_backward(lm, am, symbols, boundary, *px_py_grads,
-                                  *saved)
-        grads.extend(px_py_grads)
+            ctx.save_for_backward(lm, am, symbols, boundary,
+                                  *_tensors_of(saved))
+            grads.extend((saved.px_grad, saved.py_grad))
         return loss
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, loss_grad: torch.Tensor):
-        (lm, am, symbols, boundary, px_grad, py_grad,
-         *saved) = ctx.saved_tensors
+        lm, am, symbols, boundary, *saved = ctx.saved_tensors
         lm_grad, am_grad = _k2.mps_rnnt_smoothed_loss_grad(
             _options(lm, am, symbols, boundary, ctx.rest), ctx.reduction,
-            saved, px_grad, py_grad, loss_grad)
+            _saved_of(saved), loss_grad)
         return (lm_grad, am_grad, *[None] * 6)
 
 
