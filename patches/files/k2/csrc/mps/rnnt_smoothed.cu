@@ -42,8 +42,9 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
-                                 int32_t grad_mode, bool has_grads) {
+// Checks the inputs, and returns the parameters that do not depend on the
+// results.
+RnntSmoothedParams GetRnntParams(const RnntSmoothed &in) {
   RnntSmoothedParams params = {};
   params.B = in.am.size(0);
   params.S = in.lm.size(1) - 1;
@@ -65,9 +66,6 @@ RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
   params.px_columns = params.T + (in.rnnt_type == "regular");
   params.constrained = in.rnnt_type == "constrained";
   params.has_boundary = in.boundary.has_value();
-  params.skips_padding = is_loss;
-  params.grad_mode = grad_mode;
-  params.has_grads = has_grads;
   params.combined_scale = 1.0 - in.lm_only_scale - in.am_only_scale;
   params.lm_scale = in.lm_only_scale;
   params.am_scale = in.am_only_scale;
@@ -75,8 +73,20 @@ RnntSmoothedParams GetRnntParams(const RnntSmoothed &in, bool is_loss,
   return params;
 }
 
-int32_t RnntGradMode(const std::string &reduction) {
-  return reduction == "none" ? kRsNone : reduction == "sum" ? kRsSum : kRsMean;
+RnntSmoothedParams GetLogprobsParams(const RnntSmoothed &in) {
+  RnntSmoothedParams params = GetRnntParams(in);
+  params.grad_mode = kRsOne;
+  return params;
+}
+
+RnntSmoothedParams GetLossParams(const RnntSmoothed &in,
+                                 const std::string &reduction) {
+  RnntSmoothedParams params = GetRnntParams(in);
+  params.skips_padding = true;
+  params.grad_mode = reduction == "none"  ? kRsNone
+                     : reduction == "sum" ? kRsSum
+                                          : kRsMean;
+  return params;
 }
 
 // Returns `tensor`.  If `tensor` is empty or not given, returns `other`,
@@ -264,7 +274,7 @@ RnntSmoothedLogprobs(const RnntSmoothed &in) {
   NoAutocast no_autocast;
   RnntSmoothedSaved saved;
   const RnntSmoothedScores scores =
-      GetRnntScores(in, GetRnntParams(in, false, kRsOne, false), &saved);
+      GetRnntScores(in, GetLogprobsParams(in), &saved);
   return {scores.px, scores.py, saved};
 }
 
@@ -273,16 +283,16 @@ std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
     torch::Tensor px_grad, torch::Tensor py_grad) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
-  return GetRnntGrads(in, GetRnntParams(in, false, kRsOne, true), saved,
-                      px_grad, py_grad, torch::nullopt);
+  return GetRnntGrads(in, GetLogprobsParams(in), saved, px_grad, py_grad,
+                      torch::nullopt);
 }
 
 std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
     const RnntSmoothed &in, const std::string &reduction, bool need_grads) {
   NVTX_RANGE(K2_FUNC);
   NoAutocast no_autocast;
-  const RnntSmoothedParams params =
-      GetRnntParams(in, true, RnntGradMode(reduction), need_grads);
+  RnntSmoothedParams params = GetLossParams(in, reduction);
+  params.has_grads = need_grads;
   RnntSmoothedSaved saved;
   const RnntSmoothedScores scores = GetRnntScores(in, params, &saved);
   torch::Tensor p = torch::empty({params.B, params.S + 1, params.T + 1},
@@ -302,9 +312,8 @@ std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossGrad(
   NoAutocast no_autocast;
   TORCH_CHECK(saved.px_grad.has_value() && saved.py_grad.has_value(),
               "The forward pass has not computed px_grad and py_grad");
-  return GetRnntGrads(
-      in, GetRnntParams(in, true, RnntGradMode(reduction), true), saved,
-      *saved.px_grad, *saved.py_grad, loss_grad);
+  return GetRnntGrads(in, GetLossParams(in, reduction), saved, *saved.px_grad,
+                      *saved.py_grad, loss_grad);
 }
 
 }  // namespace k2

@@ -40,14 +40,21 @@ inline void PybindMpsDoubleScores(py::module &m) {
                            log_semiring,
                            incoming_begins.value_or(torch::Tensor()),
                            incoming.value_or(torch::Tensor())};
-      }));
+      }),
+           py::kw_only(), py::arg("fsas"), py::arg("state_batches"),
+           py::arg("log_semiring"), py::arg("incoming_begins"),
+           py::arg("incoming"));
   py::class_<DoubleScores>(m, "MpsDoubleScores")
       .def_readonly("totals", &DoubleScores::totals)
       .def_readonly("best_arcs", &DoubleScores::best_arcs)
       .def("rounded", &k2::RoundDoubleScores, NoGil());
   m.def("mps_prefers_double_scores", &k2::PreferDoubleScoresMps);
-  m.def("mps_double_scores", &k2::ComputeDoubleScores, NoGil());
-  m.def("mps_double_scores_backprop", &k2::DoubleScoresBackprop, NoGil());
+  m.def("mps_double_scores", &k2::ComputeDoubleScores, NoGil(),
+        py::arg("fsas"), py::kw_only(), py::arg("forward"),
+        py::arg("backward"));
+  m.def("mps_double_scores_backprop", &k2::DoubleScoresBackprop, NoGil(),
+        py::arg("fsas"), py::kw_only(), py::arg("is_forward"),
+        py::arg("scores"), py::arg("grad"), py::arg("of_totals"));
   m.def("mps_double_totals_backprop", &k2::DoubleTotalsBackprop, NoGil());
   m.def("mps_double_arc_post", &k2::DoubleArcPost, NoGil());
   m.def("mps_double_arc_post_backprop", &k2::DoubleArcPostBackprop, NoGil());

@@ -45,12 +45,12 @@ def tot_scores(fsas, log_semiring: bool) -> torch.Tensor:
 
 def forward_scores(fsas, log_semiring: bool) -> torch.Tensor:
     '''Return what Fsa.get_forward_scores returns, as torch.float32.'''
-    return _Scores.apply(fsas, log_semiring, True, fsas.scores)
+    return _Scores.apply(fsas, log_semiring, 'forward', fsas.scores)
 
 
 def backward_scores(fsas, log_semiring: bool) -> torch.Tensor:
     '''Return what Fsa.get_backward_scores returns, as torch.float32.'''
-    return _Scores.apply(fsas, log_semiring, False, fsas.scores)
+    return _Scores.apply(fsas, log_semiring, 'backward', fsas.scores)
 
 
 def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
@@ -60,7 +60,8 @@ def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
 
 def entering_arcs(fsas) -> torch.Tensor:
     '''Return what Fsa._get_entering_arcs returns.'''
-    return _scores(fsas, False, True, False)[0].best_arcs
+    scores, _ = _scores(fsas, log_semiring=False, forward=True, backward=False)
+    return scores.best_arcs
 
 
 def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -78,14 +79,19 @@ def _incoming(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
     return index.incoming_begins, index.incoming
 
 
-def _batched(fsas, log_semiring: bool, incoming: bool) -> '_k2.MpsBatchedFsas':
-    arcs = _incoming(fsas) if incoming else (None, None)
-    return _k2.MpsBatchedFsas(fsas.arcs, fsas._get_state_batches(),
-                              log_semiring, *arcs)
+def _batched(fsas, log_semiring: bool, *,
+             with_incoming: bool) -> '_k2.MpsBatchedFsas':
+    incoming_begins, incoming = (_incoming(fsas) if with_incoming else
+                                 (None, None))
+    return _k2.MpsBatchedFsas(
+        fsas=fsas.arcs, state_batches=fsas._get_state_batches(),
+        log_semiring=log_semiring, incoming_begins=incoming_begins,
+        incoming=incoming)
 
 
 @outside_inference_mode
-def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
+def _scores(fsas, log_semiring: bool, *, forward: bool,
+            backward: bool) -> Tuple:
     '''Return the forward and the backward scores, each as a
     _k2.MpsDoubleScores, or None if they are not requested.'''
     wanted = {'forward': forward, 'backward': backward}
@@ -94,12 +100,13 @@ def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
     suffix = '_log' if log_semiring else '_tropical'
     names = {way: f'metal_{way}_scores{suffix}' for way in wanted}
     cache = fsas._cache
-    missing = [wanted[way] and names[way] not in cache for way in wanted]
-    if any(missing):
-        made = _k2.mps_double_scores(
-            _batched(fsas, log_semiring, missing[0]), *missing)
-        for way, is_new, scores in zip(wanted, missing, made):
-            if is_new:
+    missing = {way: wanted[way] and names[way] not in cache for way in wanted}
+    if any(missing.values()):
+        batched = _batched(fsas, log_semiring,
+                           with_incoming=missing['forward'])
+        made = _k2.mps_double_scores(batched, **missing)
+        for way, scores in zip(wanted, made):
+            if missing[way]:
                 cache[names[way]] = scores
     return tuple(cache[names[way]] if wanted[way] else None for way in wanted)
 
@@ -116,11 +123,11 @@ class _TotScores(torch.autograd.Function):
         # forward scores too.  One dispatch for forward and backward scores
         # takes no longer than a dispatch for one of them.
         has_gradient = ctx.needs_input_grad[2]
-        forward, backward = _scores(fsas, log_semiring,
-                                    has_gradient or not log_semiring,
-                                    log_semiring)
+        forward, backward = _scores(
+            fsas, log_semiring, forward=has_gradient or not log_semiring,
+            backward=log_semiring)
         if has_gradient:
-            ctx.batched = _batched(fsas, log_semiring, True)
+            ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.scores = forward, backward
             # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
@@ -135,8 +142,9 @@ class _TotScores(torch.autograd.Function):
         ctx.saved_tensors
         forward, backward = ctx.scores
         if backward is None:
-            arc_grad = _k2.mps_double_scores_backprop(ctx.batched, True,
-                                                      forward, grad, True)
+            arc_grad = _k2.mps_double_scores_backprop(
+                ctx.batched, is_forward=True, scores=forward, grad=grad,
+                of_totals=True)
         else:
             arc_grad = _k2.mps_double_totals_backprop(ctx.batched, forward,
                                                       backward, grad)
@@ -146,14 +154,15 @@ class _TotScores(torch.autograd.Function):
 class _Scores(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, fsas, log_semiring: bool, is_forward: bool,
+    def forward(ctx, fsas, log_semiring: bool, direction: str,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        forward, backward = _scores(fsas, log_semiring, is_forward,
-                                    not is_forward)
+        is_forward = direction == 'forward'
+        forward, backward = _scores(fsas, log_semiring, forward=is_forward,
+                                    backward=not is_forward)
         scores = forward if is_forward else backward
         if ctx.needs_input_grad[3]:
-            ctx.arguments = (_batched(fsas, log_semiring, True), is_forward,
-                             scores)
+            ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
+            ctx.is_forward, ctx.scores = is_forward, scores
             ctx.save_for_backward(unused_scores)
         return scores.rounded()
 
@@ -161,8 +170,10 @@ class _Scores(torch.autograd.Function):
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
-        return None, None, None, _k2.mps_double_scores_backprop(
-            *ctx.arguments, grad, False)
+        arc_grad = _k2.mps_double_scores_backprop(
+            ctx.batched, is_forward=ctx.is_forward, scores=ctx.scores,
+            grad=grad, of_totals=False)
+        return None, None, None, arc_grad
 
 
 class _ArcPost(torch.autograd.Function):
@@ -170,20 +181,25 @@ class _ArcPost(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        scores = _scores(fsas, log_semiring, True, True)
-        batched = _batched(fsas, log_semiring, True)
+        forward, backward = _scores(fsas, log_semiring, forward=True,
+                                    backward=True)
+        batched = _batched(fsas, log_semiring, with_incoming=True)
         if ctx.needs_input_grad[2]:
-            ctx.arguments = batched, scores
+            ctx.batched, ctx.scores = batched, (forward, backward)
             ctx.save_for_backward(unused_scores)
-        return _k2.mps_double_arc_post(batched, *scores)
+        return _k2.mps_double_arc_post(batched, forward, backward)
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
-        batched, scores = ctx.arguments
-        state_grads = _k2.mps_double_arc_post_backprop(batched, grad)
-        for i, state_grad in enumerate(state_grads):
-            grad = grad + _k2.mps_double_scores_backprop(
-                batched, i == 0, scores[i], state_grad, False)
-        return None, None, grad
+        forward, backward = ctx.scores
+        forward_grad, backward_grad = _k2.mps_double_arc_post_backprop(
+            ctx.batched, grad)
+        by_forward = _k2.mps_double_scores_backprop(
+            ctx.batched, is_forward=True, scores=forward, grad=forward_grad,
+            of_totals=False)
+        by_backward = _k2.mps_double_scores_backprop(
+            ctx.batched, is_forward=False, scores=backward, grad=backward_grad,
+            of_totals=False)
+        return None, None, grad + by_forward + by_backward

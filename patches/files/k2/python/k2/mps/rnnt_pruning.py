@@ -86,7 +86,9 @@ class _Pruning(torch.autograd.Function):
         ctx.num_symbols = lm.shape[1] - 1
         ctx.save_for_backward(ranges)
         am_pruned = am.unsqueeze(2).expand(-1, -1, ranges.shape[2], -1)
-        return am_pruned, _k2.mps_rnnt_prune(None, lm.contiguous(), ranges)
+        lm_pruned = _k2.mps_rnnt_prune(am=None, lm=lm.contiguous(),
+                                       ranges=ranges)
+        return am_pruned, lm_pruned
 
     @staticmethod
     @first_gradient_only
@@ -102,8 +104,8 @@ class _Pruning(torch.autograd.Function):
         am_sum = lm_sum = None
         if fused or needs_lm:
             am_sum, lm_sum = _k2.mps_rnnt_prune_backward(
-                lm_grad.contiguous(), None, ranges, ctx.num_symbols, fused,
-                True)
+                out_grad=lm_grad.contiguous(), out=None, ranges=ranges,
+                num_symbols=ctx.num_symbols, needs_am=fused, needs_lm=True)
         if needs_am and not fused:
             am_sum = am_grad.sum(2)
         return am_sum, lm_sum, None
@@ -115,7 +117,8 @@ class _JoinerInput(torch.autograd.Function):
     def forward(ctx, am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
                 ) -> torch.Tensor:
         ranges = ranges.contiguous()
-        out = _k2.mps_rnnt_prune(am.contiguous(), lm.contiguous(), ranges)
+        out = _k2.mps_rnnt_prune(am=am.contiguous(), lm=lm.contiguous(),
+                                 ranges=ranges)
         ctx.num_symbols = lm.shape[1] - 1
         ctx.save_for_backward(out, ranges)
         return out
@@ -124,9 +127,11 @@ class _JoinerInput(torch.autograd.Function):
     @first_gradient_only
     def backward(ctx, out_grad: torch.Tensor):
         out, ranges = ctx.saved_tensors
-        return (*_k2.mps_rnnt_prune_backward(
-            out_grad.contiguous(), out, ranges, ctx.num_symbols,
-            *ctx.needs_input_grad[:2]), None)
+        needs_am, needs_lm, _ = ctx.needs_input_grad
+        am_grad, lm_grad = _k2.mps_rnnt_prune_backward(
+            out_grad=out_grad.contiguous(), out=out, ranges=ranges,
+            num_symbols=ctx.num_symbols, needs_am=needs_am, needs_lm=needs_lm)
+        return am_grad, lm_grad, None
 
 
 def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
