@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
@@ -101,26 +102,52 @@ def _budgets(project: Project) -> list[str]:
     )
 
 
-def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
-    """Returns the rows of the table in placement.cc.
+class Cost(NamedTuple):
+    """The costs of an operation, in nanoseconds, and the names of the units."""
 
-    A row is (operation, name of its work, name of its steps, host, step, call).  The host takes
-    `host` nanoseconds for a unit of work.  Metal takes `step` nanoseconds for a step, and `call`
-    nanoseconds for a call.
+    operation: str
+    work: str
+    steps: str
+    host: float  # for each unit of work, on the host
+    step: float  # for each step, in Metal
+    call: float  # for each call, in Metal
+
+
+def _cases(path: Path) -> dict[str, dict[str, str]]:
+    """Returns what a file of k2/csrc/mps assigns for each Operation, {Operation: {member: value}}.
+
+    The file has a switch over Operation, whose cases assign values to members.
     """
-    path = project.patches / "files/k2/csrc/mps/placement.cc"
-    pattern = r"\{(\d+), (\d+), (\d+)\}, +// (\w+): ([^,\n]+), (.+)"
-    rows = re.findall(pattern, path.read_text(encoding="utf-8"))
-    if not rows:
-        raise LookupError(f"no line of {path.name} matches {pattern}")
-    return [(*row[3:], *map(int, row[:3])) for row in rows]
+    text = path.read_text(encoding="utf-8")
+    cases = re.findall(r"case Operation::(\w+):\n(.*?)\n *break;", text, re.DOTALL)
+    if not cases:
+        raise LookupError(f"{path.name} has no case of an Operation")
+    return {name: dict(re.findall(r'\.(\w+) = "?([^";]+)"?;', body)) for name, body in cases}
+
+
+def costs(project: Project) -> list[Cost]:
+    """Returns the costs in placement.cc, with the names of calibration.cc."""
+    folder = project.patches / "files/k2/csrc/mps"
+    names = _cases(folder / "calibration.cc")
+    return [
+        Cost(
+            operation=names[operation]["operation"],
+            work=names[operation]["work"],
+            steps=names[operation]["steps"],
+            host=float(cost["host"]),
+            step=float(cost["step"]),
+            call=float(cost["call"]),
+        )
+        for operation, cost in _cases(folder / "placement.cc").items()
+    ]
 
 
 def _costs(project: Project) -> list[str]:
-    rows = [
-        (f"`{name}`", f"{host} ns × {work}", f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs")
-        for name, work, steps, host, step, call in costs(project)
-    ]
+    rows = []
+    for cost in costs(project):
+        step, call = cost.step / 1000, cost.call / 1000
+        host = f"{cost.host:g} ns × {cost.work}"
+        rows.append((f"`{cost.operation}`", host, f"{step:g} µs × {cost.steps} + {call:g} µs"))
     return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 

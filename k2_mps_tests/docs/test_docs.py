@@ -50,9 +50,15 @@ def test_costs_are_those_of_the_library():
     import _k2
 
     assert tables.costs(PROJECT) == [
-        (found.operation, found.work, found.steps, costs.host, costs.step, costs.call)
-        for found in _k2.mps_placements()
-        for costs in [found.costs]
+        tables.Cost(
+            operation=placement.operation,
+            work=placement.work,
+            steps=placement.steps,
+            host=placement.costs.host,
+            step=placement.costs.step,
+            call=placement.costs.call,
+        )
+        for placement in _k2.mps_placements()
     ]
 
 

@@ -18,6 +18,7 @@
 
 #include "k2/csrc/mps/calibration.h"
 
+#include <map>
 #include <mutex>  // NOLINT
 
 #include "torch/all.h"
@@ -29,18 +30,44 @@ namespace {
 
 std::mutex g_mutex;
 
-// Returns the placements, in the order of the enum Operation.
-std::vector<Placement> &Table() {
-  static std::vector<Placement> table = {
-      {"intersect_dense", "arcs and frames", "frames and waves",
-       BuiltInCosts(Operation::kIntersectDense)},
-      {"ctc_loss", "arcs and frames", "frames and waves",
-       BuiltInCosts(Operation::kCtcLoss)},
-      {"get_tot_scores", "arcs", "batches of states and waves",
-       BuiltInCosts(Operation::kScores)},
-      {"intersect_dense_pruned", "active arcs", "rounds of waves",
-       BuiltInCosts(Operation::kIntersectDensePruned)},
-  };
+// Returns the placement of an operation before its first call.
+Placement NewPlacement(Operation operation) {
+  Placement placement = {};
+  placement.costs = BuiltInCosts(operation);
+  switch (operation) {
+    case Operation::kIntersectDense:
+      placement.operation = "intersect_dense";
+      placement.work = "arcs and frames";
+      placement.steps = "frames and waves";
+      break;
+    case Operation::kCtcLoss:
+      placement.operation = "ctc_loss";
+      placement.work = "arcs and frames";
+      placement.steps = "frames and waves";
+      break;
+    case Operation::kScores:
+      placement.operation = "get_tot_scores";
+      placement.work = "arcs";
+      placement.steps = "batches of states and waves";
+      break;
+    case Operation::kIntersectDensePruned:
+      placement.operation = "intersect_dense_pruned";
+      placement.work = "active arcs";
+      placement.steps = "rounds of waves";
+      break;
+  }
+  return placement;
+}
+
+// Returns the placement of each operation.
+std::map<Operation, Placement> &Table() {
+  static std::map<Operation, Placement> table;
+  if (table.empty()) {
+    for (Operation operation :
+         {Operation::kIntersectDense, Operation::kCtcLoss, Operation::kScores,
+          Operation::kIntersectDensePruned})
+      table[operation] = NewPlacement(operation);
+  }
   return table;
 }
 
@@ -48,13 +75,13 @@ std::vector<Placement> &Table() {
 
 Costs CurrentCosts(Operation operation) {
   std::lock_guard<std::mutex> lock(g_mutex);
-  return Table()[static_cast<int32_t>(operation)].costs;
+  return Table().at(operation).costs;
 }
 
 void RecordCall(Operation operation, double work, double steps, bool is_metal,
                 bool is_forced) {
   std::lock_guard<std::mutex> lock(g_mutex);
-  Placement &placement = Table()[static_cast<int32_t>(operation)];
+  Placement &placement = Table().at(operation);
   ++placement.num_calls;
   placement.last_work = work;
   placement.last_steps = steps;
@@ -64,12 +91,15 @@ void RecordCall(Operation operation, double work, double steps, bool is_metal,
 
 std::vector<Placement> Placements() {
   std::lock_guard<std::mutex> lock(g_mutex);
-  return Table();
+  std::vector<Placement> ans;
+  for (const auto &entry : Table()) ans.push_back(entry.second);
+  return ans;
 }
 
 void SetCosts(const std::string &operation, const Costs &costs) {
   std::lock_guard<std::mutex> lock(g_mutex);
-  for (Placement &placement : Table()) {
+  for (auto &entry : Table()) {
+    Placement &placement = entry.second;
     if (placement.operation != operation) continue;
     placement.costs = costs;
     placement.is_calibrated = true;

@@ -50,9 +50,6 @@ void SetCosts(const std::string &operation, const Costs &costs);
 
 // The following functions are for PreferMetal().
 
-// Returns the costs that k2 was built with.
-Costs BuiltInCosts(Operation operation);
-
 // Returns the costs that SetCosts() has set, or else BuiltInCosts().
 Costs CurrentCosts(Operation operation);
 

@@ -26,10 +26,7 @@
 namespace k2 {
 namespace mps {
 
-namespace {
-
-// The costs, in the order of the enum Operation.  The costs are estimates,
-// because no Apple device was measured.
+// The costs are estimates, because no Apple device was measured.
 //
 // host   The time that k2's code for the CPU takes on one core of an x86-64.
 //        For ctc_loss, this time includes the lattice and the gradient.
@@ -42,17 +39,32 @@ namespace {
 //        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the
 //        wait for it.  intersect_dense and intersect_dense_pruned wait for the
 //        lattice's size.  The caller of each operation waits for the result.
-//
-// Each line's comment names the operation, the units of `work`, and the units
-// of `steps`.
-constexpr Costs kCosts[] = {
-    {15, 4000, 400000},   // intersect_dense: arcs and frames, frames and waves
-    {30, 12000, 200000},  // ctc_loss: arcs and frames, frames and waves
-    {30, 8000, 200000},   // get_tot_scores: arcs, batches of states and waves
-    {24, 5500, 400000},  // intersect_dense_pruned: active arcs, rounds of waves
-};
-
-}  // namespace
+Costs BuiltInCosts(Operation operation) {
+  Costs costs = {};
+  switch (operation) {
+    case Operation::kIntersectDense:
+      costs.host = 15;
+      costs.step = 4000;
+      costs.call = 400000;
+      break;
+    case Operation::kCtcLoss:
+      costs.host = 30;
+      costs.step = 12000;
+      costs.call = 200000;
+      break;
+    case Operation::kScores:
+      costs.host = 30;
+      costs.step = 8000;
+      costs.call = 200000;
+      break;
+    case Operation::kIntersectDensePruned:
+      costs.host = 24;
+      costs.step = 5500;
+      costs.call = 400000;
+      break;
+  }
+  return costs;
+}
 
 bool PreferMetal(Operation operation, double work, double steps,
                  const std::function<int64_t()> &num_waves) {
@@ -62,7 +74,7 @@ bool PreferMetal(Operation operation, double work, double steps,
               "The environment variable K2_MPS_FORCE may be `host` or `metal`. "
               "Given: ",
               force);
-  const Costs costs = kCosts[static_cast<int32_t>(operation)];
+  const Costs costs = BuiltInCosts(operation);
   auto is_metal = [&] {
     return force.empty() ? costs.step * steps + costs.call < costs.host * work
                          : force == "metal";

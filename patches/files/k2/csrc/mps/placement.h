@@ -41,6 +41,9 @@ struct Costs {
   double call;  // in Metal, for the dispatches and the wait for them
 };
 
+// Returns the costs that k2 was built with.
+Costs BuiltInCosts(Operation operation);
+
 /* Estimates the time of an operation on the host and in Metal, and returns
    whether Metal is faster.
 
