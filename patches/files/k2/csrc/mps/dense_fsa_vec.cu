@@ -45,9 +45,9 @@ mps::Grid GridOfRows(int64_t rows, int64_t size) {
 
 }  // namespace
 
-DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
-                           const std::vector<Segment> &segments,
-                           at::Tensor *scores) {
+DenseFsaVec DenseFsaVecForward(const at::Tensor &log_probs,
+                               const std::vector<Segment> &segments,
+                               at::Tensor *scores) {
   int64_t num_rows = 0;
   for (const Segment &segment : segments) num_rows += segment.num_frames + 1;
   DenseFsaVecParams params = {};
@@ -88,9 +88,9 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
                      FromTorch<float>(*scores, Array2Tag{}));
 }
 
-void DenseFsaVecGradMps(const at::Tensor &scores_grad,
-                        const std::vector<Segment> &segments,
-                        const at::Tensor &grad) {
+void DenseFsaVecBackward(const at::Tensor &scores_grad,
+                         const std::vector<Segment> &segments,
+                         const at::Tensor &grad) {
   if (grad.numel() == 0) return;
   std::vector<int32_t> order(segments.size()), first_rows;
   std::iota(order.begin(), order.end(), 0);

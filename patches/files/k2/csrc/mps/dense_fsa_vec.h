@@ -44,12 +44,12 @@ struct Segment {
    @param [out] scores     The scores of the result as a contiguous tensor,
                            which shares the result's memory.
  */
-DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
-                           const std::vector<Segment> &segments,
-                           at::Tensor *scores);
+DenseFsaVec DenseFsaVecForward(const at::Tensor &log_probs,
+                               const std::vector<Segment> &segments,
+                               at::Tensor *scores);
 
 /* Computes the gradient of log_probs from the gradient of `scores`, in as many
-   dispatches as DenseFsaVecMps().  If segments overlap, their gradients are
+   dispatches as DenseFsaVecForward().  If segments overlap, their gradients are
    added in the order of `segments`.
 
    @param [in] scores_grad   torch.float32 on mps, in the shape of `scores`,
@@ -57,9 +57,9 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
    @param [out] grad         torch.float32 on mps, in the shape of log_probs,
                              contiguous; all elements are written.
  */
-void DenseFsaVecGradMps(const at::Tensor &scores_grad,
-                        const std::vector<Segment> &segments,
-                        const at::Tensor &grad);
+void DenseFsaVecBackward(const at::Tensor &scores_grad,
+                         const std::vector<Segment> &segments,
+                         const at::Tensor &grad);
 
 }  // namespace k2
 

@@ -32,6 +32,9 @@ namespace k2 {
 // functions (k2/python/k2/mps/double_scores.py), only in a build with
 // K2_WITH_MPS.
 //
+// Here, forward and backward are directions of scores.  Backward passes of
+// autograd are called Backprop, as in BackpropGetForwardScores().
+//
 // The difference between the results and the CPU's results in double precision
 // is smaller than the error of rounding to float.
 

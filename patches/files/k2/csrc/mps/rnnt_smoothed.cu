@@ -278,7 +278,7 @@ RnntSmoothedLogprobs(const RnntSmoothed &in) {
   return {scores.px, scores.py, saved};
 }
 
-std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsBackward(
     const RnntSmoothed &in, const RnntSmoothedSaved &saved,
     torch::Tensor px_grad, torch::Tensor py_grad) {
   NVTX_RANGE(K2_FUNC);
@@ -295,8 +295,8 @@ std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
   params.has_grads = need_grads;
   RnntSmoothedSaved saved;
   const RnntSmoothedScores scores = GetRnntScores(in, params, &saved);
-  torch::Tensor p = torch::empty({params.B, params.S + 1, params.T + 1},
-                                 scores.py.options());
+  torch::Tensor p =
+      torch::empty({params.B, params.S + 1, params.T + 1}, scores.py.options());
   const torch::Tensor totals =
       MutualInformationMps(scores.px, scores.py, in.boundary, p);
   if (need_grads)
@@ -305,7 +305,7 @@ std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
   return {RnntReduce(totals, reduction), saved};
 }
 
-std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossBackward(
     const RnntSmoothed &in, const std::string &reduction,
     const RnntSmoothedSaved &saved, torch::Tensor loss_grad) {
   NVTX_RANGE(K2_FUNC);

@@ -37,9 +37,9 @@ namespace k2 {
    commands are those for S < 256; see MutualInformationMps() for a greater S.
  */
 struct RnntSmoothed {
-  torch::Tensor lm;        // [B][S + 1][C]
-  torch::Tensor am;        // [B][T][C]
-  torch::Tensor symbols;   // torch.int64, [B][S]
+  torch::Tensor lm;                         // [B][S + 1][C]
+  torch::Tensor am;                         // [B][T][C]
+  torch::Tensor symbols;                    // torch.int64, [B][S]
   torch::optional<torch::Tensor> boundary;  // torch.int64, [B][4]
   int32_t termination_symbol;
   std::string rnnt_type;  // regular, modified or constrained
@@ -69,7 +69,7 @@ struct RnntSmoothedSaved {
 /* Computes px and py in 3 commands of the GPU, or 5 with an am-only scale.
 
    @return   px, [B][S][T + 1], or [B][S][T] if rnnt_type is not regular; py,
-             [B][S + 1][T]; and what RnntSmoothedLogprobsGrad() needs.
+             [B][S + 1][T]; and what RnntSmoothedLogprobsBackward() needs.
  */
 std::tuple<torch::Tensor, torch::Tensor, RnntSmoothedSaved>
 RnntSmoothedLogprobs(const RnntSmoothed &in);
@@ -81,7 +81,7 @@ RnntSmoothedLogprobs(const RnntSmoothed &in);
    @param [in] px_grad, py_grad   Of the shapes of px and py.
    @return                      The gradients of lm and am.
  */
-std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsBackward(
     const RnntSmoothed &in, const RnntSmoothedSaved &saved,
     torch::Tensor px_grad, torch::Tensor py_grad);
 
@@ -92,8 +92,7 @@ std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLogprobsGrad(
 
    @param [in] reduction    none, sum or mean.
    @param [in] need_grads   Whether to compute px_grad and py_grad.
-   @return                  The loss, [B] or [], and what RnntSmoothedLossGrad()
-                            needs.
+   @return   The loss, [B] or [], and what RnntSmoothedLossBackward() needs.
  */
 std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
     const RnntSmoothed &in, const std::string &reduction, bool need_grads);
@@ -107,7 +106,7 @@ std::pair<torch::Tensor, RnntSmoothedSaved> RnntSmoothedLoss(
    @param [in] loss_grad    The gradient of the loss.
    @return                  The gradients of lm and am.
  */
-std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossGrad(
+std::pair<torch::Tensor, torch::Tensor> RnntSmoothedLossBackward(
     const RnntSmoothed &in, const std::string &reduction,
     const RnntSmoothedSaved &saved, torch::Tensor loss_grad);
 

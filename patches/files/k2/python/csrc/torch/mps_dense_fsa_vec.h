@@ -46,19 +46,19 @@ inline void PybindMpsDenseFsaVec(py::module &m) {
   // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def(
-      "mps_dense_fsa_vec",
+      "mps_dense_fsa_vec_forward",
       [](torch::Tensor log_probs, torch::Tensor segments) {
         torch::Tensor scores;
         k2::DenseFsaVec ans =
-            k2::DenseFsaVecMps(log_probs, ToSegments(segments), &scores);
+            k2::DenseFsaVecForward(log_probs, ToSegments(segments), &scores);
         return std::make_tuple(ans, scores);
       },
       NoGil());
   m.def(
-      "mps_dense_fsa_vec_grad",
+      "mps_dense_fsa_vec_backward",
       [](torch::Tensor scores_grad, torch::Tensor segments,
          torch::Tensor grad) {
-        k2::DenseFsaVecGradMps(scores_grad, ToSegments(segments), grad);
+        k2::DenseFsaVecBackward(scores_grad, ToSegments(segments), grad);
       },
       NoGil());
 #endif  // K2_WITH_MPS

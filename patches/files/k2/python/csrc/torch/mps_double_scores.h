@@ -36,11 +36,11 @@ inline void PybindMpsDoubleScores(py::module &m) {
                        bool log_semiring,
                        const torch::optional<torch::Tensor> &incoming_begins,
                        const torch::optional<torch::Tensor> &incoming) {
-        return BatchedFsas{fsas, state_batches.any.Specialize<int32_t>(),
-                           log_semiring,
-                           incoming_begins.value_or(torch::Tensor()),
-                           incoming.value_or(torch::Tensor())};
-      }),
+             return BatchedFsas{fsas, state_batches.any.Specialize<int32_t>(),
+                                log_semiring,
+                                incoming_begins.value_or(torch::Tensor()),
+                                incoming.value_or(torch::Tensor())};
+           }),
            py::kw_only(), py::arg("fsas"), py::arg("state_batches"),
            py::arg("log_semiring"), py::arg("incoming_begins"),
            py::arg("incoming"));
@@ -49,9 +49,8 @@ inline void PybindMpsDoubleScores(py::module &m) {
       .def_readonly("best_arcs", &DoubleScores::best_arcs)
       .def("rounded", &k2::RoundDoubleScores, NoGil());
   m.def("mps_prefers_double_scores", &k2::PreferDoubleScoresMps);
-  m.def("mps_double_scores", &k2::ComputeDoubleScores, NoGil(),
-        py::arg("fsas"), py::kw_only(), py::arg("forward"),
-        py::arg("backward"));
+  m.def("mps_double_scores", &k2::ComputeDoubleScores, NoGil(), py::arg("fsas"),
+        py::kw_only(), py::arg("forward"), py::arg("backward"));
   m.def("mps_double_scores_backprop", &k2::DoubleScoresBackprop, NoGil(),
         py::arg("fsas"), py::kw_only(), py::arg("is_forward"),
         py::arg("scores"), py::arg("grad"), py::arg("of_totals"));

@@ -28,8 +28,8 @@ inline void PybindMpsRnntPruning(py::module &m) {
   // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("mps_rnnt_prune_ranges", &k2::RnntPruneRanges, NoGil());
-  m.def("mps_rnnt_prune", &k2::RnntPrune, NoGil(), py::kw_only(),
-        py::arg("am"), py::arg("lm"), py::arg("ranges"));
+  m.def("mps_rnnt_prune", &k2::RnntPrune, NoGil(), py::kw_only(), py::arg("am"),
+        py::arg("lm"), py::arg("ranges"));
   m.def("mps_rnnt_prune_backward", &k2::RnntPruneBackward, NoGil(),
         py::kw_only(), py::arg("out_grad"), py::arg("out"), py::arg("ranges"),
         py::arg("num_symbols"), py::arg("needs_am"), py::arg("needs_lm"));

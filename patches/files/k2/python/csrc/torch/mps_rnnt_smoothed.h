@@ -59,10 +59,11 @@ inline void PybindMpsRnntSmoothed(py::module &m) {
       .def_readonly("px_grad", &Saved::px_grad)
       .def_readonly("py_grad", &Saved::py_grad);
   m.def("mps_rnnt_smoothed_logprobs", &k2::RnntSmoothedLogprobs, NoGil());
-  m.def("mps_rnnt_smoothed_logprobs_grad", &k2::RnntSmoothedLogprobsGrad,
-        NoGil());
+  m.def("mps_rnnt_smoothed_logprobs_backward",
+        &k2::RnntSmoothedLogprobsBackward, NoGil());
   m.def("mps_rnnt_smoothed_loss", &k2::RnntSmoothedLoss, NoGil());
-  m.def("mps_rnnt_smoothed_loss_grad", &k2::RnntSmoothedLossGrad, NoGil());
+  m.def("mps_rnnt_smoothed_loss_backward", &k2::RnntSmoothedLossBackward,
+        NoGil());
 #endif  // K2_WITH_MPS
 }
 

@@ -29,7 +29,7 @@ class _DenseScores(torch.autograd.Function):
                 out: list) -> torch.Tensor:
         ctx.shape = log_probs.shape
         ctx.segments = segments
-        dense, scores = _k2.mps_dense_fsa_vec(log_probs, segments)
+        dense, scores = _k2.mps_dense_fsa_vec_forward(log_probs, segments)
         out.append(dense)
         return scores
 
@@ -38,8 +38,8 @@ class _DenseScores(torch.autograd.Function):
     def backward(ctx, scores_grad: torch.Tensor):
         grad = torch.empty(ctx.shape, dtype=torch.float32,
                            device=scores_grad.device)
-        _k2.mps_dense_fsa_vec_grad(scores_grad.contiguous(), ctx.segments,
-                                   grad)
+        _k2.mps_dense_fsa_vec_backward(scores_grad.contiguous(), ctx.segments,
+                                       grad)
         return grad, None, None
 
 

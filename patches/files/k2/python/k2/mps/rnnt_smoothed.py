@@ -94,7 +94,7 @@ class _Logprobs(torch.autograd.Function):
     @first_gradient_only
     def backward(ctx, px_grad, py_grad):
         lm, am, symbols, boundary, *saved = ctx.saved_tensors
-        lm_grad, am_grad = _k2.mps_rnnt_smoothed_logprobs_grad(
+        lm_grad, am_grad = _k2.mps_rnnt_smoothed_logprobs_backward(
             _options(lm, am, symbols, boundary, ctx.rest), _saved_of(saved),
             px_grad, py_grad)
         return lm_grad, am_grad, None, None, None
@@ -119,7 +119,7 @@ class _Loss(torch.autograd.Function):
     @first_gradient_only
     def backward(ctx, loss_grad: torch.Tensor):
         lm, am, symbols, boundary, *saved = ctx.saved_tensors
-        lm_grad, am_grad = _k2.mps_rnnt_smoothed_loss_grad(
+        lm_grad, am_grad = _k2.mps_rnnt_smoothed_loss_backward(
             _options(lm, am, symbols, boundary, ctx.rest), ctx.reduction,
             _saved_of(saved), loss_grad)
         return (lm_grad, am_grad, *[None] * 6)
