@@ -273,7 +273,7 @@ void KeepWhyHostIntersectsPruned(const std::string &reason) {
   g_reason = reason;
 }
 
-std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
+std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
     bool allow_partial, int32_t groups) {
@@ -422,7 +422,7 @@ std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
              mps::Out(kPrunedFrameArcs, frame_arcs),
              mps::In(kPrunedDispatch,
                      PrunedEmitParams{num_seqs, num_states, num_arcs})}));
-    auto ans = std::make_unique<PrunedLattice>();
+    auto ans = std::make_unique<FramedLattice>();
     Array1<int32_t> splits1 = begins.Range(0, num_seqs + 1),
                     ids1 = GpuArray<int32_t>(row_ids1, num_states),
                     splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),

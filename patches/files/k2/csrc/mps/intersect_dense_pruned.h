@@ -28,12 +28,6 @@
 
 namespace k2 {
 
-// A lattice that IntersectDensePrunedMps() has made.  The members with the
-// results of IntersectDensePruned() are set, and so are the members that
-// IncomingArcs() and StateBatches() need.  No other member of Lattice is set,
-// so GraphGrad() and DenseGrad() must not be called.
-struct PrunedLattice : public Lattice {};
-
 /* IntersectDensePruned() on the GPU.  The lattice is bit for bit the CPU's
    lattice.
 
@@ -55,7 +49,7 @@ struct PrunedLattice : public Lattice {};
              GPU would need too much memory, IntersectDensePruned() may refuse
              the input, or the kernels cannot compute with the scores or beams.
  */
-std::unique_ptr<PrunedLattice> IntersectDensePrunedMps(
+std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
     bool allow_partial, int32_t groups = 0);

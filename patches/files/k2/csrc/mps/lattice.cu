@@ -30,7 +30,7 @@ namespace {
 constexpr const char *kBatches = "lattice_batches";
 constexpr const char *kGrad = "lattice_grad";
 
-BatchesParams GetBatchesParams(const Lattice &lattice) {
+BatchesParams GetBatchesParams(const FramedLattice &lattice) {
   FsaVec fsas = lattice.fsas;
   return {fsas.Dim0(), lattice.num_steps, fsas.TotSize(1), fsas.NumElements()};
 }
@@ -51,7 +51,7 @@ mps::Grid GridOfFrames(const BatchesParams &params) {
 
 }  // namespace
 
-Ragged<int32_t> Lattice::IncomingArcs() const {
+Ragged<int32_t> FramedLattice::IncomingArcs() const {
   FsaVec lattice = fsas;
   const BatchesParams params = GetBatchesParams(*this);
   torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
@@ -74,7 +74,7 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
                          GpuArray<int32_t>(incoming, params.num_arcs));
 }
 
-Ragged<int32_t> Lattice::StateBatches() const {
+Ragged<int32_t> FramedLattice::StateBatches() const {
   const BatchesParams params = GetBatchesParams(*this);
   const int32_t num_parts = params.num_steps * params.num_fsas;
   torch::Tensor splits1 = GpuTensor<int32_t>(params.num_steps + 1),

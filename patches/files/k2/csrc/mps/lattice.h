@@ -29,13 +29,13 @@ class Tensor;
 
 namespace k2 {
 
-/* A lattice that intersect_dense has made on the GPU, and the positions of each
-   frame's states and arcs.  A frame is the set of kept states of one FSA at one
-   time.  Times go from 0 to the number of rows of the FSA's sequence.
+/* A lattice that the GPU has made, and the positions of each frame's states and
+   arcs.  A frame is the set of kept states of one FSA at one time.  Times go
+   from 0 to the number of rows of the FSA's sequence.
 
    The functions encode kernels, and do not wait.
  */
-struct Lattice {
+struct FramedLattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;
   // What GetFsaVecBasicProperties() would return; -1 if the kernels do not know
@@ -49,16 +49,20 @@ struct Lattice {
   // each frame.
   Array1<int32_t> frame_states, frame_arcs;
 
-  Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
-  Array1<int32_t> row_begins;                    // row splits of b_fsas
-  Array1<int32_t> a_to_b_map;
-
   // Returns what GetIncomingArcs() would return.
   Ragged<int32_t> IncomingArcs() const;
 
   // Returns what GetStateBatches() would return.  The states of one time form a
   // batch.
   Ragged<int32_t> StateBatches() const;
+};
+
+// A lattice that intersect_dense has made on the GPU.  The functions encode
+// kernels, and do not wait.
+struct Lattice : public FramedLattice {
+  Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
+  Array1<int32_t> row_begins;                    // row splits of b_fsas
+  Array1<int32_t> a_to_b_map;
 
   /* GraphGrad() computes the gradient of the scores of a_fsas.  DenseGrad()
      computes the gradient of the scores of b_fsas.  The results are bit for bit

@@ -27,29 +27,33 @@
 // Binds the functions that k2/python/k2/mps/lattice.py calls.
 inline void PybindMpsLattice(py::module &m) {
 #if K2_WITH_MPS
+  using k2::FramedLattice;
   using k2::Lattice;
   using k2::RaggedAny;
   // The bound functions touch no Python object, so they release the GIL.
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  py::class_<Lattice> lattice(m, "MpsLattice");
-  lattice.def_readonly("fsas", &Lattice::fsas);
-  lattice.def_readonly("properties", &Lattice::properties);
-  lattice.def_property_readonly(
-      "arc_map_a", [](Lattice &self) { return k2::ToTorch(self.arc_map_a); });
-  lattice.def_property_readonly(
-      "arc_map_b", [](Lattice &self) { return k2::ToTorch(self.arc_map_b); });
-  lattice.def(
+  py::class_<FramedLattice> framed(m, "MpsFramedLattice");
+  framed.def_readonly("fsas", &FramedLattice::fsas);
+  framed.def_readonly("properties", &FramedLattice::properties);
+  framed.def_property_readonly("arc_map_a", [](FramedLattice &self) {
+    return k2::ToTorch(self.arc_map_a);
+  });
+  framed.def_property_readonly("arc_map_b", [](FramedLattice &self) {
+    return k2::ToTorch(self.arc_map_b);
+  });
+  framed.def(
       "incoming_arcs",
-      [](const Lattice &self) {
+      [](const FramedLattice &self) {
         return RaggedAny(self.IncomingArcs().Generic());
       },
       NoGil());
-  lattice.def(
+  framed.def(
       "state_batches",
-      [](const Lattice &self) {
+      [](const FramedLattice &self) {
         return RaggedAny(self.StateBatches().Generic());
       },
       NoGil());
+  py::class_<Lattice, FramedLattice> lattice(m, "MpsLattice");
   lattice.def("graph_grad", &Lattice::GraphGrad, NoGil());
   lattice.def("dense_grad", &Lattice::DenseGrad, NoGil());
 

@@ -26,7 +26,6 @@
 // Binds the functions that k2/python/k2/mps/pruned.py calls.
 inline void PybindMpsPruned(py::module &m) {
 #if K2_WITH_MPS
-  py::class_<k2::PrunedLattice, k2::Lattice>(m, "MpsPrunedLattice");
   // The bound functions touch no Python object, so they release the GIL.
   m.def("mps_intersect_dense_pruned", &k2::IntersectDensePrunedMps,
         py::arg("a_fsas"), py::arg("b_fsas"), py::arg("num_rows"),

@@ -26,8 +26,8 @@ import k2
 from .graph_index import graph_index
 from .sums import intersect_gradients
 
-# The cache of an Fsa has, under this key, the _k2.MpsLattice that the Fsa was
-# made from.
+# The cache of an Fsa has, under this key, the _k2.MpsFramedLattice that the Fsa
+# was made from.
 _LATTICE = 'mps_lattice'
 
 
@@ -91,7 +91,7 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
 
 
 def keep(fsa, made) -> None:
-    '''Keep in an Fsa the _k2.MpsLattice that it was made from.'''
+    '''Keep in an Fsa the _k2.MpsFramedLattice that it was made from.'''
     fsa._cache[_LATTICE] = made
 
 

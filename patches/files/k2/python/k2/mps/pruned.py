@@ -25,7 +25,7 @@ from . import lattice
 
 
 def _make(a_fsas, b_fsas, *options):
-    '''Return a _k2.MpsPrunedLattice, or None if the host intersects.'''
+    '''Return a _k2.MpsFramedLattice, or None if the host intersects.'''
     if a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps':
         return None
     num_rows = int(b_fsas.duration.max()) + 1
