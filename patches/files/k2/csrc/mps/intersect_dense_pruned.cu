@@ -261,6 +261,168 @@ struct Totals {
   }
 };
 
+// A batch, and how the GPU decodes it.
+struct PrunedBatch {
+  const PrunedProblem problem;
+  int32_t groups;  // the number of threadgroups that work on a sequence
+  Memory memory;
+  torch::Tensor arcs;     // of the graphs
+  mps::Arguments inputs;  // the graphs and the scores
+  PrunedParams params = {};
+  mps::Arguments arguments;  // of all kernels
+
+  PrunedBatch(const PrunedProblem &problem, int32_t asked_groups,
+              const torch::Tensor &arcs)
+      : problem(problem),
+        groups(problem.Groups(asked_groups, problem.num_seqs)),
+        memory(problem, groups),
+        arcs(arcs) {
+    // If fewer sequences run at the same time, each can have more cores.
+    if (memory.Fit() && groups > 1)
+      groups = problem.Groups(asked_groups, memory.at_once());
+  }
+
+  // The kernel that searches, and its grid.
+  const char *Kernel() const { return groups == 1 ? kSearch : kStep; }
+  mps::Grid Grid(uint32_t threadgroups) const {
+    return {threadgroups, mps::FitThreads(kPruned, Kernel(), arcs,
+                                          PrunedThreads(groups), kPrSimdWidth)};
+  }
+  int64_t NumWaves() const {
+    return mps::NumWaves(kPruned, Kernel(), arcs,
+                         Grid(std::max(memory.at_once(), 1) * groups));
+  }
+};
+
+// Returns whether Metal is estimated to be faster than the host.
+// num_rows_of_all is the number of rows of all sequences.
+bool PreferPrunedMetal(const PrunedBatch &batch, int32_t num_rows_of_all) {
+  const PrunedProblem &problem = batch.problem;
+  // The host works on as many sequences at once as it has threads.
+  const double on_host =
+      static_cast<double>(problem.leaving) * num_rows_of_all /
+      std::min<int32_t>(problem.num_seqs, std::max(at::get_num_threads(), 1));
+  const double rounds =
+      static_cast<double>(problem.RoundsOfFrame(batch.groups)) *
+      problem.num_rows;
+  return mps::PreferMetal(mps::Operation::kIntersectDensePruned, on_host,
+                          rounds, [&] { return batch.NumWaves(); });
+}
+
+// Launches the search of `count` sequences, beginning with sequence `first`.
+void LaunchSearch(const PrunedBatch &batch, int32_t first, int32_t count) {
+  const PrunedProblem &problem = batch.problem;
+  if (batch.groups > 1) {
+    auto launch = [&](const PrunedStep &step, uint32_t threadgroups) {
+      mps::Launch(kPruned, kStep, batch.Grid(threadgroups),
+                  mps::Join(batch.arguments, {mps::In(kPrunedDispatch, step)}));
+    };
+    Steps(first, count, batch.groups, problem.num_rows, launch).LaunchAll();
+    return;
+  }
+  const int64_t rounds_of_window =
+      kPrShift * problem.RoundsOfFrame(batch.groups);
+  mps::LaunchInParts(
+      1, problem.NumWindows(), batch.NumWaves() * rounds_of_window,
+      [&](int32_t begin, int32_t end) {
+        mps::Launch(kPruned, kSearch, batch.Grid(count),
+                    mps::Join(batch.arguments,
+                              {mps::In(kPrunedDispatch,
+                                       PrunedPart{first, begin, end})}));
+      });
+}
+
+// Launches the search of all sequences, memory.at_once() at a time.
+void LaunchSearches(const PrunedBatch &batch, const PrunedMemory &allocated) {
+  const int32_t num_seqs = batch.problem.num_seqs,
+                at_once = batch.memory.at_once();
+  PrunedStartParams start{static_cast<int32_t>(batch.memory.NumPairs()),
+                          num_seqs * kPrNumInfos};
+  for (int32_t first = 0; first < num_seqs; first += at_once) {
+    if (first != 0) mps::Commit();
+    mps::Launch(kPruned, "start_pruned",
+                mps::GridOf(std::min(start.num_pairs, 1 << 16)),
+                {mps::Out(kPrunedTable, allocated.table),
+                 mps::Out(kPrunedInfos, allocated.infos),
+                 mps::In(kPrunedDispatch, start)});
+    start.num_infos = 0;
+    LaunchSearch(batch, first, std::min(at_once, num_seqs - first));
+  }
+}
+
+// Searches until the memory is enough: if it is not, starts again with more
+// memory.  Returns nullopt if the GPU would need too much memory, or if the
+// kernels cannot compute with the scores.
+torch::optional<Totals> SearchPruned(PrunedBatch *batch) {
+  const int32_t num_seqs = batch->problem.num_seqs;
+  Memory &memory = batch->memory;
+  for (;;) {
+    if (!memory.Fit()) {
+      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
+      return torch::nullopt;
+    }
+    memory.SetParams(&batch->params);
+    const PrunedMemory allocated =
+        memory.Allocate(GpuTensor<int32_t>(num_seqs * kPrNumInfos));
+    batch->arguments =
+        mps::Join(mps::Join(batch->inputs, allocated.Arguments()),
+                  {mps::In(kPrunedParams, batch->params)});
+    LaunchSearches(*batch, allocated);
+    mps::Launch(
+        kPruned, "describe_pruned",
+        {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
+        batch->arguments);
+    const Totals totals(EvalPtr<int32_t>(allocated.infos), num_seqs);
+    if (totals.error == 0) return totals;
+    if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
+      KeepWhyHostIntersectsPruned(
+          "the scores are infinite, NaN or too large for the GPU");
+      return torch::nullopt;
+    }
+    if (totals.error & kPrSmallRings) memory.EnlargeRings();
+    memory.EnlargeOutput(totals.most_states, totals.most_arcs);
+  }
+}
+
+// Returns the lattice that SearchPruned() has found.
+std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
+                                          const Totals &totals,
+                                          ContextPtr context) {
+  const int32_t num_seqs = batch.problem.num_seqs,
+                num_steps = batch.problem.num_rows + 1,
+                num_frames = num_seqs * num_steps,
+                num_states = totals.num_states, num_arcs = totals.num_arcs;
+  Array1<int32_t> begins(context, totals.begins);
+  const PrunedFsas fsas(num_states, num_arcs);
+  torch::Tensor map_a = GpuTensor<int32_t>(num_arcs),
+                map_b = GpuTensor<int32_t>(num_arcs),
+                frame_states = GpuTensor<int32_t>(num_frames + 1),
+                frame_arcs = GpuTensor<int32_t>(num_frames + 1);
+  mps::Launch(
+      kPruned, "emit_pruned", mps::GridOf(std::max(num_states + 1, num_arcs)),
+      mps::Join(
+          batch.arguments,
+          {mps::In(kPrunedBegins, ToTorch(begins)),
+           mps::Out(kPrunedRowSplits2, fsas.row_splits2),
+           mps::Out(kPrunedRowIds1, fsas.row_ids1),
+           mps::Out(kPrunedRowIds2, fsas.row_ids2),
+           mps::Out(kPrunedOutArcs, fsas.arcs), mps::Out(kPrunedArcMapA, map_a),
+           mps::Out(kPrunedArcMapB, map_b),
+           mps::Out(kPrunedFrameStates, frame_states),
+           mps::Out(kPrunedFrameArcs, frame_arcs),
+           mps::In(kPrunedDispatch,
+                   PrunedEmitParams{num_seqs, num_states, num_arcs})}));
+  auto ans = std::make_unique<FramedLattice>();
+  ans->fsas = fsas.ToFsaVec(begins.Range(0, num_seqs + 1));
+  ans->arc_map_a = GpuArray<int32_t>(map_a, num_arcs);
+  ans->arc_map_b = GpuArray<int32_t>(map_b, num_arcs);
+  ans->properties = totals.properties;
+  ans->num_steps = num_steps;
+  ans->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
+  ans->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
+  return ans;
+}
+
 }  // namespace
 
 std::string WhyHostIntersectsPruned() {
@@ -287,49 +449,24 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
       !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
       min_active < 0 || max_active <= min_active)
     return nullptr;
-  const PrunedProblem problem(a_fsas, num_seqs, num_rows, max_active);
-  const int32_t asked = groups;
-  groups = problem.Groups(asked, num_seqs);
-  Memory memory(problem, groups);
-  // If fewer sequences run at the same time, each can have more cores.
-  if (memory.Fit() && groups > 1)
-    groups = problem.Groups(asked, memory.at_once());
-  const torch::Tensor arcs = ToTorch(a_fsas.values);
-  const char *kernel = groups == 1 ? kSearch : kStep;
-  auto grid_of = [&](uint32_t threadgroups) {
-    return mps::Grid{threadgroups,
-                     mps::FitThreads(kPruned, kernel, arcs,
-                                     PrunedThreads(groups), kPrSimdWidth)};
-  };
-  auto num_waves = [&] {
-    return mps::NumWaves(kPruned, kernel, arcs,
-                         grid_of(std::max(memory.at_once(), 1) * groups));
-  };
-  const int64_t rounds = problem.RoundsOfFrame(groups);
-  const int64_t num_rows_of_all = b_fsas.shape.TotSize(1);
-  // The host works on as many sequences at once as it has threads.
-  const double on_host =
-      static_cast<double>(problem.leaving) * num_rows_of_all /
-      std::min<int32_t>(num_seqs, std::max(at::get_num_threads(), 1));
-  if (!mps::PreferMetal(mps::Operation::kIntersectDensePruned, on_host,
-                        static_cast<double>(rounds) * num_rows, num_waves))
-    return nullptr;
+  PrunedBatch batch(PrunedProblem(a_fsas, num_seqs, num_rows, max_active),
+                    groups, ToTorch(a_fsas.values));
+  if (!PreferPrunedMetal(batch, b_fsas.shape.TotSize(1))) return nullptr;
 
   FsaVec graphs = AsFsaVec(a_fsas);
   Array1<int32_t> state_begins = graphs.RowSplits(1),
                   leaving_begins = graphs.RowSplits(2),
                   row_begins = b_fsas.shape.RowSplits(1);
-  const mps::Arguments inputs = {
-      mps::In(kPrunedArcs, arcs),
-      mps::In(kPrunedStateBegins, ToTorch(state_begins)),
-      mps::In(kPrunedLeavingBegins, ToTorch(leaving_begins)),
-      mps::In(kPrunedBScores, ToTorch(b_fsas.scores)),
-      mps::In(kPrunedBBegins, ToTorch(row_begins))};
-  PrunedParams params = {};
+  batch.inputs = {mps::In(kPrunedArcs, batch.arcs),
+                  mps::In(kPrunedStateBegins, ToTorch(state_begins)),
+                  mps::In(kPrunedLeavingBegins, ToTorch(leaving_begins)),
+                  mps::In(kPrunedBScores, ToTorch(b_fsas.scores)),
+                  mps::In(kPrunedBBegins, ToTorch(row_begins))};
+  PrunedParams &params = batch.params;
   params.num_seqs = num_seqs;
   params.num_rows = num_rows;
-  params.shared_graph = problem.shared_graph;
-  params.num_states = static_cast<int32_t>(problem.num_states);
+  params.shared_graph = batch.problem.shared_graph;
+  params.num_states = static_cast<int32_t>(batch.problem.num_states);
   params.stride = b_fsas.scores.ElemStride0();
   params.num_columns = b_fsas.scores.Dim1();
   params.min_active = min_active;
@@ -337,107 +474,15 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
   params.allow_partial = allow_partial;
   params.search_beam = search_beam;
   // MultiGraphDenseIntersectPruned does the same; a comment there says why.
-  params.output_beam =
-      std::min(output_beam, std::numeric_limits<float>::max());
+  params.output_beam = std::min(output_beam, std::numeric_limits<float>::max());
 
-  for (;;) {
-    if (!memory.Fit()) {
-      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
-      return nullptr;
-    }
-    memory.SetParams(&params);
-    torch::Tensor infos = GpuTensor<int32_t>(num_seqs * kPrNumInfos);
-    const PrunedMemory allocated = memory.Allocate(infos);
-    const mps::Arguments arguments =
-        mps::Join(mps::Join(inputs, allocated.Arguments()),
-                  {mps::In(kPrunedParams, params)});
-    PrunedStartParams start{static_cast<int32_t>(memory.NumPairs()),
-                            num_seqs * kPrNumInfos};
-    for (int32_t first = 0; first < num_seqs; first += memory.at_once()) {
-      const uint32_t count = std::min(memory.at_once(), num_seqs - first);
-      if (first != 0) mps::Commit();
-      mps::Launch(
-          kPruned, "start_pruned",
-          mps::GridOf(std::min(start.num_pairs, 1 << 16)),
-          {mps::Out(kPrunedTable, allocated.table),
-           mps::Out(kPrunedInfos, infos), mps::In(kPrunedDispatch, start)});
-      start.num_infos = 0;
-      if (groups > 1) {
-        auto launch = [&](const PrunedStep &step, uint32_t threadgroups) {
-          mps::Launch(kPruned, kStep, grid_of(threadgroups),
-                      mps::Join(arguments, {mps::In(kPrunedDispatch, step)}));
-        };
-        Steps(first, count, groups, num_rows, launch).LaunchAll();
-        continue;
-      }
-      mps::LaunchInParts(
-          1, problem.NumWindows(), num_waves() * kPrShift * rounds,
-          [&](int32_t begin, int32_t end) {
-            mps::Launch(
-                kPruned, kSearch, grid_of(count),
-                mps::Join(arguments, {mps::In(kPrunedDispatch,
-                                              PrunedPart{first, begin, end})}));
-          });
-    }
-    mps::Launch(
-        kPruned, "describe_pruned",
-        {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
-        arguments);
-    const Totals totals(EvalPtr<int32_t>(infos), num_seqs);
-    if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
-      KeepWhyHostIntersectsPruned(
-          "the scores are infinite, NaN or too large for the GPU");
-      return nullptr;
-    }
-    if (totals.error) {
-      if (totals.error & kPrSmallRings) memory.EnlargeRings();
-      memory.EnlargeOutput(totals.most_states, totals.most_arcs);
-      continue;
-    }
-    if (totals.num_arcs > std::numeric_limits<int32_t>::max() / 4) {
-      KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
-      return nullptr;
-    }
-    const int32_t num_states = totals.num_states, num_arcs = totals.num_arcs;
-    Array1<int32_t> begins(graphs.Context(), totals.begins);
-    torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),
-                  row_ids1 = GpuTensor<int32_t>(num_states),
-                  row_ids2 = GpuTensor<int32_t>(num_arcs),
-                  out = GpuTensor<int32_t>(4 * int64_t{num_arcs}),
-                  map_a = GpuTensor<int32_t>(num_arcs),
-                  map_b = GpuTensor<int32_t>(num_arcs);
-    const int32_t num_steps = num_rows + 1, num_frames = num_seqs * num_steps;
-    torch::Tensor frame_states = GpuTensor<int32_t>(num_frames + 1),
-                  frame_arcs = GpuTensor<int32_t>(num_frames + 1);
-    mps::Launch(
-        kPruned, "emit_pruned", mps::GridOf(std::max(num_states + 1, num_arcs)),
-        mps::Join(
-            arguments,
-            {mps::In(kPrunedBegins, ToTorch(begins)),
-             mps::Out(kPrunedRowSplits2, row_splits2),
-             mps::Out(kPrunedRowIds1, row_ids1),
-             mps::Out(kPrunedRowIds2, row_ids2), mps::Out(kPrunedOutArcs, out),
-             mps::Out(kPrunedArcMapA, map_a), mps::Out(kPrunedArcMapB, map_b),
-             mps::Out(kPrunedFrameStates, frame_states),
-             mps::Out(kPrunedFrameArcs, frame_arcs),
-             mps::In(kPrunedDispatch,
-                     PrunedEmitParams{num_seqs, num_states, num_arcs})}));
-    auto ans = std::make_unique<FramedLattice>();
-    Array1<int32_t> splits1 = begins.Range(0, num_seqs + 1),
-                    ids1 = GpuArray<int32_t>(row_ids1, num_states),
-                    splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),
-                    ids2 = GpuArray<int32_t>(row_ids2, num_arcs);
-    ans->fsas = FsaVec(
-        RaggedShape3(&splits1, &ids1, num_states, &splits2, &ids2, num_arcs),
-        GpuArray<Arc>(out, num_arcs));
-    ans->arc_map_a = GpuArray<int32_t>(map_a, num_arcs);
-    ans->arc_map_b = GpuArray<int32_t>(map_b, num_arcs);
-    ans->properties = totals.properties;
-    ans->num_steps = num_steps;
-    ans->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
-    ans->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
-    return ans;
+  const torch::optional<Totals> totals = SearchPruned(&batch);
+  if (!totals.has_value()) return nullptr;
+  if (totals->num_arcs > std::numeric_limits<int32_t>::max() / 4) {
+    KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
+    return nullptr;
   }
+  return EmitPruned(batch, *totals, graphs.Context());
 }
 
 }  // namespace k2

@@ -26,6 +26,7 @@
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/kernels/pruned.h"
 #include "k2/csrc/mps/metal.h"
+#include "k2/csrc/ragged_ops.h"
 
 namespace k2 {
 
@@ -174,6 +175,31 @@ struct PrunedRoom {
     ans.out_begins = GpuTensor<int32_t>(out_states);
     ans.entered = GpuTensor<int32_t>(out_states);
     return ans;
+  }
+};
+
+// Lattices whose states and arcs a kernel writes.
+struct PrunedFsas {
+  int32_t num_states, num_arcs;  // of all lattices
+  torch::Tensor row_splits2, row_ids1, row_ids2, arcs;
+
+  PrunedFsas(int32_t num_states, int32_t num_arcs)
+      : num_states(num_states),
+        num_arcs(num_arcs),
+        row_splits2(GpuTensor<int32_t>(num_states + 1)),
+        row_ids1(GpuTensor<int32_t>(num_states)),
+        row_ids2(GpuTensor<int32_t>(num_arcs)),
+        arcs(GpuTensor<int32_t>(4 * int64_t{num_arcs})) {}
+
+  // Returns the lattices.  row_splits1 has the number of states before each
+  // lattice.
+  FsaVec ToFsaVec(Array1<int32_t> row_splits1) const {
+    Array1<int32_t> ids1 = GpuArray<int32_t>(row_ids1, num_states),
+                    splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),
+                    ids2 = GpuArray<int32_t>(row_ids2, num_arcs);
+    return FsaVec(RaggedShape3(&row_splits1, &ids1, num_states, &splits2, &ids2,
+                               num_arcs),
+                  GpuArray<Arc>(arcs, num_arcs));
   }
 };
 

@@ -61,6 +61,48 @@ torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
   return ans;
 }
 
+// Returns the history of `after`, the stream that continues `before`.  The
+// history has the arcs and states of `before`, and memory for the others.
+std::shared_ptr<PrunedHistory> HistoryOf(const PrunedStream &after,
+                                         const PrunedStream &before) {
+  // `before.history` cannot be extended if another stream that continues from
+  // the same chunk has extended it, or if `before.history` has too little
+  // room.
+  std::shared_ptr<PrunedHistory> ans = before.history;
+  if (!ans || ans->num_arcs != before.old_arcs ||
+      ans->num_states != before.old_states ||
+      ans->arcs.numel() <= 4 * after.old_arcs ||
+      ans->times.numel() < after.old_states) {
+    const PrunedHistory nothing, &from = ans ? *ans : nothing;
+    auto copy = std::make_shared<PrunedHistory>();
+    copy->arcs =
+        CopyOf(from.arcs, before.old_arcs, 2 * after.old_arcs + 1024, 4);
+    copy->times =
+        CopyOf(from.times, before.old_states, 2 * after.old_states + 1024, 1);
+    ans = copy;
+  }
+  ans->num_arcs = after.old_arcs;
+  ans->num_states = after.old_states;
+  return ans;
+}
+
+// Returns the properties of the lattice of a stream after a chunk.
+// `info` has the kernels' infos of the chunk.
+int32_t PropertiesOf(const PrunedStream &stream, const int32_t *info,
+                     int32_t num_states, int32_t num_arcs) {
+  int32_t ans =
+      kFsaAllProperties & ~(stream.lacks | info[kPrLiveNotProperties]);
+  if (num_arcs == 0) ans &= ~kFsaPropertiesNonempty;
+  // If there is an arc, the initial state counts as entered, and the final
+  // state counts as left.
+  const int32_t one = num_arcs != 0 ? 1 : 0;
+  if (stream.entered + info[kPrLiveEntered] + one != num_states)
+    ans &= ~kFsaPropertiesMaybeAccessible;
+  if (stream.left + info[kPrLiveLeft] + one != num_states)
+    ans &= ~kFsaPropertiesMaybeCoaccessible;
+  return ans;
+}
+
 }  // namespace
 
 // The memory of a chunk.
@@ -130,7 +172,94 @@ struct PrunedStreams::Batch {
     const int64_t size = int64_t{params.max_out_arcs} * 4;
     return Part(memory.out, i * size, size);
   }
+
+  // Returns stream i after the chunk.  The kernels' infos of the stream are in
+  // `info`.  Save() fills the stream's memory.
+  std::shared_ptr<PrunedStream> StreamAfter(int32_t i,
+                                            const int32_t *info) const;
+  // Launches the kernel that saves what the next chunk of stream i needs.
+  void Save(int32_t i, int32_t num_frozen_arcs,
+            const PrunedStream &after) const;
+  // Launches the kernel that writes the lattice of a stream.
+  void Emit(const PrunedStreamEmit &emit, const torch::Tensor &old_arcs,
+            const PrunedFsas &fsas, const torch::Tensor &arc_map) const;
 };
+
+std::shared_ptr<PrunedStream> PrunedStreams::Batch::StreamAfter(
+    int32_t i, const int32_t *info) const {
+  const PrunedStream &before = *streams[i];
+  auto ans = std::make_shared<PrunedStream>();
+  ans->num_frames = before.num_frames + num_frames[i];
+  ans->num_columns = params.num_columns;
+  ans->beam = IntAsFloat(info[kPrBeam + (End(i) & 1)]);
+  for (int32_t k = 0; k < kPrSaved; ++k) {
+    ans->num_states[k] = info[kPrFrameSizes + 2 * k];
+    ans->num_arcs[k] = info[kPrFrameSizes + 2 * k + 1];
+  }
+  ans->old_states = Base(i) + info[kPrFrozenStates];
+  ans->old_arcs = before.old_arcs + info[kPrFrozenArcs];
+  ans->lacks = before.lacks | info[kPrNotProperties];
+  ans->entered = before.entered + info[kPrEntered];
+  ans->left = before.left + info[kPrLeft];
+  ans->history = HistoryOf(*ans, before);
+  ans->saved = GpuTensor<int32_t>(6 * SumOf(ans->num_states, kPrSaved) +
+                                  SumOf(ans->num_arcs, kPrHistory) +
+                                  kPrHistory * ans->num_columns);
+  return ans;
+}
+
+void PrunedStreams::Batch::Save(int32_t i, int32_t num_frozen_arcs,
+                                const PrunedStream &after) const {
+  const PrunedStream &before = *streams[i];
+  PrunedSave save = {};
+  save.max_states = params.max_states;
+  save.max_arcs = params.max_arcs;
+  save.begin = before.FirstFrame();
+  save.next = Next(i);
+  save.end = End(i);
+  save.is_new = before.old_states == 0;
+  save.num_states = SumOf(after.num_states, kPrSaved);
+  save.num_arcs = SumOf(after.num_arcs, kPrHistory);
+  save.base = Base(i);
+  save.time = static_cast<int32_t>(before.num_frames) - kPrHistory;
+  save.num_out_arcs = num_frozen_arcs;
+  save.num_columns = params.num_columns;
+  const int32_t most =
+      std::max({save.num_states, save.num_arcs, save.num_out_arcs,
+                kPrHistory * save.num_columns});
+  const torch::Tensor &history = after.history->arcs;
+  const int64_t num_old = 4 * before.old_arcs;
+  mps::Launch(kPrunedStream, "save_stream",
+              mps::GridOf(std::min(most, 1 << 16)),
+              {mps::In(kStreamActive, OfStates(memory.active, i, 4)),
+               mps::In(kStreamNumKept, OfStates(memory.num_kept, i, 1)),
+               mps::In(kStreamNumbers, OfStates(memory.numbers, i, 1)),
+               mps::In(kStreamDests, Dests(i)),
+               mps::In(kStreamScores,
+                       Part(scores, int64_t{row_begins[i]} * save.num_columns,
+                            int64_t{save.end + 1} * save.num_columns)),
+               mps::In(kStreamFrames, Frames(i)), mps::In(kStreamOut, Out(i)),
+               mps::Out(kStreamSaved, after.saved),
+               mps::Out(kStreamOldArcs,
+                        history.narrow(0, num_old, history.numel() - num_old)),
+               mps::Out(kStreamOldTimes, after.history->times),
+               mps::In(kStreamSave, save)});
+}
+
+void PrunedStreams::Batch::Emit(const PrunedStreamEmit &emit,
+                                const torch::Tensor &old_arcs,
+                                const PrunedFsas &fsas,
+                                const torch::Tensor &arc_map) const {
+  mps::Launch(kPrunedStream, "emit_stream",
+              mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
+              {mps::In(kStreamOldArcs, old_arcs),
+               mps::In(kStreamOut, Out(emit.index)), mps::In(kStreamArcs, arcs),
+               mps::Out(kStreamRowSplits2, fsas.row_splits2),
+               mps::Out(kStreamRowIds1, fsas.row_ids1),
+               mps::Out(kStreamRowIds2, fsas.row_ids2),
+               mps::Out(kStreamOutArcs, fsas.arcs),
+               mps::Out(kStreamArcMap, arc_map), mps::In(kStreamEmit, emit)});
+}
 
 PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
                              float search_beam, float output_beam,
@@ -374,14 +503,11 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
 std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
                                                    const int32_t *infos) {
   const int32_t num_seqs = batch.num_seqs;
-  auto ans = std::make_unique<PrunedChunk>();
-  ans->properties = kFsaAllProperties;
   std::vector<int32_t> state_begins{0}, arc_begins{0};
   for (int32_t i = 0; i < num_seqs; ++i) {
     const int32_t *info = infos + i * kPrNumInfos;
-    const PrunedStream &before = *batch.streams[i];
     const int64_t states = batch.Base(i) + info[kPrStates],
-                  num_arcs = before.old_arcs + info[kPrArcs];
+                  num_arcs = batch.streams[i]->old_arcs + info[kPrArcs];
     if (arc_begins[i] + num_arcs > std::numeric_limits<int32_t>::max() / 4) {
       KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
       return nullptr;
@@ -391,123 +517,29 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
   }
   // This allocation waits for the GPU, so it comes before the launches.
   Array1<int32_t> splits1(graph_.Context(), state_begins);
-  const int32_t num_states = state_begins.back(), num_arcs = arc_begins.back();
-  torch::Tensor row_splits2 = GpuTensor<int32_t>(num_states + 1),
-                row_ids1 = GpuTensor<int32_t>(num_states),
-                row_ids2 = GpuTensor<int32_t>(num_arcs),
-                out = GpuTensor<int32_t>(4 * int64_t{num_arcs}),
-                map = GpuTensor<int32_t>(num_arcs);
+  const PrunedFsas fsas(state_begins.back(), arc_begins.back());
+  const torch::Tensor arc_map = GpuTensor<int32_t>(fsas.num_arcs);
+  auto ans = std::make_unique<PrunedChunk>();
+  ans->properties = kFsaAllProperties;
   for (int32_t i = 0; i < num_seqs; ++i) {
     const int32_t *info = infos + i * kPrNumInfos;
-    const PrunedStream &before = *batch.streams[i];
-    auto stream = std::make_shared<PrunedStream>();
-    ans->streams.push_back(stream);
-    stream->num_frames = before.num_frames + batch.num_frames[i];
-    stream->num_columns = batch.params.num_columns;
-    stream->beam = IntAsFloat(info[kPrBeam + (batch.End(i) & 1)]);
-    for (int32_t k = 0; k < kPrSaved; ++k) {
-      stream->num_states[k] = info[kPrFrameSizes + 2 * k];
-      stream->num_arcs[k] = info[kPrFrameSizes + 2 * k + 1];
-    }
-    stream->old_states = batch.Base(i) + info[kPrFrozenStates];
-    stream->old_arcs = before.old_arcs + info[kPrFrozenArcs];
-    stream->lacks = before.lacks | info[kPrNotProperties];
-    stream->entered = before.entered + info[kPrEntered];
-    stream->left = before.left + info[kPrLeft];
-
-    // `before.history` cannot be extended if another stream that continues from
-    // the same chunk has extended it, or if `before.history` has too little
-    // room.
-    stream->history = before.history;
-    const PrunedHistory *old = before.history.get();
-    if (!old || old->num_arcs != before.old_arcs ||
-        old->num_states != before.old_states ||
-        old->arcs.numel() <= 4 * stream->old_arcs ||
-        old->times.numel() < stream->old_states) {
-      auto history = std::make_shared<PrunedHistory>();
-      const PrunedHistory nothing, &from = old ? *old : nothing;
-      history->arcs =
-          CopyOf(from.arcs, before.old_arcs, 2 * stream->old_arcs + 1024, 4);
-      history->times = CopyOf(from.times, before.old_states,
-                              2 * stream->old_states + 1024, 1);
-      stream->history = history;
-    }
-    PrunedHistory &history = *stream->history;
-    history.num_arcs = stream->old_arcs;
-    history.num_states = stream->old_states;
-
-    PrunedSave save = {};
-    save.max_states = batch.params.max_states;
-    save.max_arcs = batch.params.max_arcs;
-    save.begin = before.FirstFrame();
-    save.next = batch.Next(i);
-    save.end = batch.End(i);
-    save.is_new = before.old_states == 0;
-    save.num_states = SumOf(stream->num_states, kPrSaved);
-    save.num_arcs = SumOf(stream->num_arcs, kPrHistory);
-    save.base = batch.Base(i);
-    save.time = static_cast<int32_t>(before.num_frames) - kPrHistory;
-    save.num_out_arcs = info[kPrFrozenArcs];
-    save.num_columns = batch.params.num_columns;
-    stream->saved =
-        GpuTensor<int32_t>(6 * int64_t{save.num_states} + save.num_arcs +
-                           kPrHistory * save.num_columns);
-    const int32_t most =
-        std::max({save.num_states, save.num_arcs, save.num_out_arcs,
-                  kPrHistory * save.num_columns});
-    mps::Launch(
-        kPrunedStream, "save_stream", mps::GridOf(std::min(most, 1 << 16)),
-        {mps::In(kStreamActive, batch.OfStates(batch.memory.active, i, 4)),
-         mps::In(kStreamNumKept, batch.OfStates(batch.memory.num_kept, i, 1)),
-         mps::In(kStreamNumbers, batch.OfStates(batch.memory.numbers, i, 1)),
-         mps::In(kStreamDests, batch.Dests(i)),
-         mps::In(
-             kStreamScores,
-             Part(batch.scores, int64_t{batch.row_begins[i]} * save.num_columns,
-                  int64_t{save.end + 1} * save.num_columns)),
-         mps::In(kStreamFrames, batch.Frames(i)),
-         mps::In(kStreamOut, batch.Out(i)),
-         mps::Out(kStreamSaved, stream->saved),
-         mps::Out(kStreamOldArcs, history.arcs.narrow(0, 4 * before.old_arcs,
-                                                      history.arcs.numel() -
-                                                          4 * before.old_arcs)),
-         mps::Out(kStreamOldTimes, history.times), mps::In(kStreamSave, save)});
-
+    const auto stream = batch.StreamAfter(i, info);
+    batch.Save(i, info[kPrFrozenArcs], *stream);
     PrunedStreamEmit emit = {};
     emit.index = i;
     emit.num_states = state_begins[i + 1] - state_begins[i];
     emit.num_arcs = arc_begins[i + 1] - arc_begins[i];
-    emit.num_old_arcs = static_cast<int32_t>(before.old_arcs);
-    emit.base = save.base;
+    emit.num_old_arcs = static_cast<int32_t>(batch.streams[i]->old_arcs);
+    emit.base = batch.Base(i);
     emit.first_state = state_begins[i];
     emit.first_arc = arc_begins[i];
-    mps::Launch(
-        kPrunedStream, "emit_stream",
-        mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
-        {mps::In(kStreamOldArcs, history.arcs),
-         mps::In(kStreamOut, batch.Out(i)), mps::In(kStreamArcs, batch.arcs),
-         mps::Out(kStreamRowSplits2, row_splits2),
-         mps::Out(kStreamRowIds1, row_ids1), mps::Out(kStreamRowIds2, row_ids2),
-         mps::Out(kStreamOutArcs, out), mps::Out(kStreamArcMap, map),
-         mps::In(kStreamEmit, emit)});
-
-    ans->properties &= ~(stream->lacks | info[kPrLiveNotProperties]);
-    if (emit.num_arcs == 0) ans->properties &= ~kFsaPropertiesNonempty;
-    // If there is an arc, the initial state counts as entered, and the final
-    // state counts as left.
-    const int32_t one = emit.num_arcs != 0 ? 1 : 0;
-    if (stream->entered + info[kPrLiveEntered] + one != emit.num_states)
-      ans->properties &= ~kFsaPropertiesMaybeAccessible;
-    if (stream->left + info[kPrLiveLeft] + one != emit.num_states)
-      ans->properties &= ~kFsaPropertiesMaybeCoaccessible;
+    batch.Emit(emit, stream->history->arcs, fsas, arc_map);
+    ans->streams.push_back(stream);
+    ans->properties &=
+        PropertiesOf(*stream, info, emit.num_states, emit.num_arcs);
   }
-  Array1<int32_t> ids1 = GpuArray<int32_t>(row_ids1, num_states),
-                  splits2 = GpuArray<int32_t>(row_splits2, num_states + 1),
-                  ids2 = GpuArray<int32_t>(row_ids2, num_arcs);
-  ans->fsas = FsaVec(
-      RaggedShape3(&splits1, &ids1, num_states, &splits2, &ids2, num_arcs),
-      GpuArray<Arc>(out, num_arcs));
-  ans->arc_map = GpuArray<int32_t>(map, num_arcs);
+  ans->fsas = fsas.ToFsaVec(splits1);
+  ans->arc_map = GpuArray<int32_t>(arc_map, fsas.num_arcs);
   return ans;
 }
 
