@@ -21,8 +21,8 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("rnnt_pruning.h", "RnntPruningBuffer")
 SIZES = enumerators("rnnt_pruning.h")
 SIMD = 32
-THREADS, RANGES_THREADS = SIZES["kPrRowThreads"], SIZES["kPrRangesThreads"]
-BACKWARD_THREADS, FOUND = SIZES["kPrBackwardThreads"], SIZES["kPrFound"]
+THREADS, RANGES_THREADS = SIZES["kRnntPruningRowThreads"], SIZES["kRnntPruningRangesThreads"]
+BACKWARD_THREADS, FOUND = SIZES["kRnntPruningBackwardThreads"], SIZES["kRnntPruningFound"]
 
 # S, T, s_range
 RANGES = [(1, 1, 2), (4, 6, 2), (9, 40, 3), (12, RANGES_THREADS + 9, 5), (6, 20, 7)]
@@ -71,11 +71,11 @@ def _ranges(S, T, R, regular):
         B,
         RANGES_THREADS,
         {
-            Number.kPrPxGrad: Buffer(px_grad.astype(np.float32)),
-            Number.kPrPyGrad: Buffer(py_grad.astype(np.float32)),
-            Number.kPrBoundary: Buffer(bounds.astype(np.int64)),
-            Number.kPrRanges: Buffer.output(expected, dtype=np.int64),
-            Number.kPrParams: Buffer(np.array([S, T, R, columns, step], np.int32)),
+            Number.kRnntPruningPxGrad: Buffer(px_grad.astype(np.float32)),
+            Number.kRnntPruningPyGrad: Buffer(py_grad.astype(np.float32)),
+            Number.kRnntPruningBoundary: Buffer(bounds.astype(np.int64)),
+            Number.kRnntPruningRanges: Buffer.output(expected, dtype=np.int64),
+            Number.kRnntPruningParams: Buffer(np.array([S, T, R, columns, step], np.int32)),
         },
     )
 
@@ -141,11 +141,11 @@ def _prune(shape, tanh, number):
         -(-2 * T * R // (THREADS // SIMD)),
         THREADS,
         {
-            Number.kPrAm: Buffer(am),
-            Number.kPrLm: Buffer(lm),
-            Number.kPrRanges: Buffer(ranges.astype(np.int64)),
-            Number.kPrOut: _output(expected, tolerance, number),
-            Number.kPrParams: Buffer(np.array([2, S, T, R, D, 0, 0], np.int32)),
+            Number.kRnntPruningAm: Buffer(am),
+            Number.kRnntPruningLm: Buffer(lm),
+            Number.kRnntPruningRanges: Buffer(ranges.astype(np.int64)),
+            Number.kRnntPruningOut: _output(expected, tolerance, number),
+            Number.kRnntPruningParams: Buffer(np.array([2, S, T, R, D, 0, 0], np.int32)),
         },
     )
 
@@ -184,11 +184,11 @@ def _backward(shape, tanh, number, am, lm, order=None):
         groups,
         BACKWARD_THREADS,
         {
-            Number.kPrOutGrad: Buffer(grad),
-            Number.kPrOut: Buffer(out),
-            Number.kPrRanges: Buffer(ranges.astype(np.int64)),
-            Number.kPrAmGrad: gradient(am_grad, am),
-            Number.kPrLmGrad: gradient(lm_grad, lm),
-            Number.kPrParams: Buffer(np.array([2, S, T, R, D, am, lm], np.int32)),
+            Number.kRnntPruningOutGrad: Buffer(grad),
+            Number.kRnntPruningOut: Buffer(out),
+            Number.kRnntPruningRanges: Buffer(ranges.astype(np.int64)),
+            Number.kRnntPruningAmGrad: gradient(am_grad, am),
+            Number.kRnntPruningLmGrad: gradient(lm_grad, lm),
+            Number.kRnntPruningParams: Buffer(np.array([2, S, T, R, D, am, lm], np.int32)),
         },
     )

@@ -99,10 +99,12 @@ torch::Tensor RnntPruneRanges(torch::Tensor px_grad, torch::Tensor py_grad,
   params.most_step = columns == T ? 1 : params.R - 1;
   torch::Tensor ranges = torch::empty({B, T, s_range}, boundary.options());
   mps::Launch(kRnntPruning, "rnnt_prune_ranges",
-              {static_cast<uint32_t>(B), kPrRangesThreads},
-              {mps::In(kPrPxGrad, px_grad), mps::In(kPrPyGrad, py_grad),
-               mps::In(kPrBoundary, boundary), mps::Out(kPrRanges, ranges),
-               mps::In(kPrParams, params)});
+              {static_cast<uint32_t>(B), kRnntPruningRangesThreads},
+              {mps::In(kRnntPruningPxGrad, px_grad),
+               mps::In(kRnntPruningPyGrad, py_grad),
+               mps::In(kRnntPruningBoundary, boundary),
+               mps::Out(kRnntPruningRanges, ranges),
+               mps::In(kRnntPruningParams, params)});
   return ranges;
 }
 
@@ -117,14 +119,15 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
   if (am.has_value()) Check("am", *am, type, {params.B, params.T, D});
   torch::Tensor out = torch::empty({params.B, params.T, params.R, D},
                                    lm.options().requires_grad(false));
-  constexpr int64_t kRows = kPrRowThreads / kSimdWidth;
+  constexpr int64_t kRows = kRnntPruningRowThreads / kSimdWidth;
   const std::string name = am.has_value() ? "rnnt_joiner_input" : "rnnt_prune";
-  mps::Launch(kRnntPruning, name + Suffix(type),
-              {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows),
-               kPrRowThreads},
-              {mps::In(kPrAm, am.value_or(lm)), mps::In(kPrLm, lm),
-               mps::In(kPrRanges, ranges), mps::Out(kPrOut, out),
-               mps::In(kPrParams, params)});
+  mps::Launch(
+      kRnntPruning, name + Suffix(type),
+      {static_cast<uint32_t>((ranges.numel() + kRows - 1) / kRows),
+       kRnntPruningRowThreads},
+      {mps::In(kRnntPruningAm, am.value_or(lm)), mps::In(kRnntPruningLm, lm),
+       mps::In(kRnntPruningRanges, ranges), mps::Out(kRnntPruningOut, out),
+       mps::In(kRnntPruningParams, params)});
   return out;
 }
 
@@ -147,10 +150,10 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   if (needs_am) grads.first = torch::empty({B, T, D}, options);
   if (needs_lm) grads.second = torch::empty({B, num_symbols + 1, D}, options);
   if (!needs_am && !needs_lm) return grads;
-  constexpr int64_t kFrames = kPrBackwardThreads / kSimdWidth;
+  constexpr int64_t kFrames = kRnntPruningBackwardThreads / kSimdWidth;
   const int64_t num_groups = (needs_lm ? B * (num_symbols + 1) : 0) +
                              (needs_am ? (B * T + kFrames - 1) / kFrames : 0);
-  TORCH_CHECK(num_groups * kPrBackwardThreads <= kMost,
+  TORCH_CHECK(num_groups * kRnntPruningBackwardThreads <= kMost,
               "There are too many rows and columns: ", out_grad.sizes());
   const std::string name =
       out.has_value() ? "rnnt_joiner_input_backward" : "rnnt_prune_backward";
@@ -158,12 +161,13 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   // gradient can take the place of this gradient among the arguments.
   mps::Launch(
       kRnntPruning, name + Suffix(type),
-      {static_cast<uint32_t>(num_groups), kPrBackwardThreads},
-      {mps::In(kPrOutGrad, out_grad), mps::In(kPrOut, out.value_or(out_grad)),
-       mps::In(kPrRanges, ranges),
-       mps::Out(kPrAmGrad, needs_am ? grads.first : grads.second),
-       mps::Out(kPrLmGrad, needs_lm ? grads.second : grads.first),
-       mps::In(kPrParams, params)});
+      {static_cast<uint32_t>(num_groups), kRnntPruningBackwardThreads},
+      {mps::In(kRnntPruningOutGrad, out_grad),
+       mps::In(kRnntPruningOut, out.value_or(out_grad)),
+       mps::In(kRnntPruningRanges, ranges),
+       mps::Out(kRnntPruningAmGrad, needs_am ? grads.first : grads.second),
+       mps::Out(kRnntPruningLmGrad, needs_lm ? grads.second : grads.first),
+       mps::In(kRnntPruningParams, params)});
   return grads;
 }
 

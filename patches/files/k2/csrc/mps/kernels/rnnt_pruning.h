@@ -23,17 +23,17 @@
 
 // The arguments of the kernels.  Each kernel has some of these arguments.
 enum RnntPruningBuffer {
-  kPrPxGrad,
-  kPrPyGrad,
-  kPrBoundary,
-  kPrRanges,
-  kPrParams,
-  kPrAm,
-  kPrLm,
-  kPrOut,
-  kPrOutGrad,
-  kPrAmGrad,
-  kPrLmGrad,
+  kRnntPruningPxGrad,
+  kRnntPruningPyGrad,
+  kRnntPruningBoundary,
+  kRnntPruningRanges,
+  kRnntPruningParams,
+  kRnntPruningAm,
+  kRnntPruningLm,
+  kRnntPruningOut,
+  kRnntPruningOutGrad,
+  kRnntPruningAmGrad,
+  kRnntPruningLmGrad,
 };
 
 // All members have the same size and alignment in C++ and in Metal.
@@ -52,10 +52,10 @@ struct RnntPruningParams {
 enum RnntPruningSizes {
   // Threads of a threadgroup: in rnnt_prune_ranges, in rnnt_prune and
   // rnnt_joiner_input, and in the backward kernels.
-  kPrRangesThreads = 512,
-  kPrRowThreads = 256,
-  kPrBackwardThreads = 256,
-  kPrFound = 1024  // rows that a backward kernel searches at once
+  kRnntPruningRangesThreads = 512,
+  kRnntPruningRowThreads = 256,
+  kRnntPruningBackwardThreads = 256,
+  kRnntPruningFound = 1024  // rows that a backward kernel searches at once
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_PRUNING_H_

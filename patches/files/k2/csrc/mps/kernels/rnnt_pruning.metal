@@ -63,21 +63,19 @@ inline void SubtractLowerBounds(device long *values, int stride,  // NOLINT
 // boundary   [B][4]: s_begin, t_begin, s_end, t_end
 // ranges     [B][T][R]
 //
-// There is a threadgroup of kPrRangesThreads for each sequence.
-[[max_total_threads_per_threadgroup(kPrRangesThreads)]]
-kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
-                              device const float *py_grad [[buffer(kPrPyGrad)]],
-                              device const long *boundary
-                              [[buffer(kPrBoundary)]],
-                              device long *ranges [[buffer(kPrRanges)]],
-                              constant RnntRangesParams &params
-                              [[buffer(kPrParams)]],
-                              uint b [[threadgroup_position_in_grid]],
-                              uint thread_index [[thread_index_in_threadgroup]],
-                              uint lane [[thread_index_in_simdgroup]],
-                              uint simdgroup
-                              [[simdgroup_index_in_threadgroup]]) {
-  threadgroup int least[kPrRangesThreads / kSimdWidth];
+// There is a threadgroup of kRnntPruningRangesThreads for each sequence.
+[[max_total_threads_per_threadgroup(kRnntPruningRangesThreads)]]
+kernel void rnnt_prune_ranges(
+    device const float *px_grad [[buffer(kRnntPruningPxGrad)]],
+    device const float *py_grad [[buffer(kRnntPruningPyGrad)]],
+    device const long *boundary [[buffer(kRnntPruningBoundary)]],
+    device long *ranges [[buffer(kRnntPruningRanges)]],
+    constant RnntRangesParams &params [[buffer(kRnntPruningParams)]],
+    uint b [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  threadgroup int least[kRnntPruningRangesThreads / kSimdWidth];
   const int S = params.S, T = params.T, R = params.R,
             columns = params.px_columns;
   const long s_end = boundary[4 * long(b) + 2],
@@ -87,7 +85,7 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   ranges += ulong(b) * ulong(T) * ulong(R);
   // Finds for each frame the range with the largest sum of gradients.  If
   // several sums are equal, the first range is taken.
-  for (int t = int(thread_index); t < T; t += kPrRangesThreads) {
+  for (int t = int(thread_index); t < T; t += kRnntPruningRangesThreads) {
     long best = max(s_end - R + 1, 0L);
     if (t < t_end - 1) {
       float most = -INFINITY;
@@ -110,9 +108,10 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
   // the first range begins with 0, and from frame to frame the start never
   // falls, and rises by at most most_step.  Each thread works on its own
   // frames.
-  const int part = (T + kPrRangesThreads - 1) / kPrRangesThreads,
+  const int part =
+                (T + kRnntPruningRangesThreads - 1) / kRnntPruningRangesThreads,
             from = min(int(thread_index) * part, T), to = min(from + part, T),
-            num_simdgroups = kPrRangesThreads / kSimdWidth;
+            num_simdgroups = kRnntPruningRangesThreads / kSimdWidth;
   SubtractLowerBounds(ranges, R, from, to, params.most_step, -kNoBegin, least,
                       int(simdgroup), int(lane), num_simdgroups);
   SubtractLowerBounds(ranges, R, from, to, params.most_step, 0, least,
@@ -131,16 +130,18 @@ kernel void rnnt_prune_ranges(device const float *px_grad [[buffer(kPrPxGrad)]],
 //
 // There is a simdgroup for each row of `out`.
 template <typename Number, bool kTanh>
-[[max_total_threads_per_threadgroup(kPrRowThreads)]]
-kernel void rnnt_prune(device const Number *am [[buffer(kPrAm)]],
-                       device const Number *lm [[buffer(kPrLm)]],
-                       device const long *ranges [[buffer(kPrRanges)]],
-                       device Number *out [[buffer(kPrOut)]],
-                       constant RnntPruningParams &params [[buffer(kPrParams)]],
+[[max_total_threads_per_threadgroup(kRnntPruningRowThreads)]]
+kernel void rnnt_prune(device const Number *am [[buffer(kRnntPruningAm)]],
+                       device const Number *lm [[buffer(kRnntPruningLm)]],
+                       device const long *ranges [[buffer(kRnntPruningRanges)]],
+                       device Number *out [[buffer(kRnntPruningOut)]],
+                       constant RnntPruningParams &params
+                       [[buffer(kRnntPruningParams)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint lane [[thread_index_in_simdgroup]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const ulong row = ulong(group) * (kPrRowThreads / kSimdWidth) + simdgroup,
+  const ulong row = ulong(group) * (kRnntPruningRowThreads / kSimdWidth) +
+                    simdgroup,
               frame = row / ulong(params.R), D = ulong(params.D);
   if (frame >= ulong(params.B) * ulong(params.T)) return;
   const long at = ranges[row];
@@ -174,7 +175,7 @@ inline float GradOf(device const Number *out_grad, device const Number *out,
 inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
                     int s, threadgroup int *found, threadgroup int *counts,
                     int thread_index, int simdgroup, int lane) {
-  constexpr int kEach = kPrFound / kPrBackwardThreads;
+  constexpr int kEach = kRnntPruningFound / kRnntPruningBackwardThreads;
   const int begin = first + thread_index * kEach;
   int count = 0;
 #pragma unroll
@@ -187,7 +188,7 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
   if (lane == 0) counts[simdgroup] = of_simdgroup;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   int total = 0;
-  for (int i = 0; i < kPrBackwardThreads / kSimdWidth; ++i) {
+  for (int i = 0; i < kRnntPruningBackwardThreads / kSimdWidth; ++i) {
     if (i < simdgroup) place += counts[i];
     total += counts[i];
   }
@@ -210,24 +211,24 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 // params.has_am_grad, there are further threadgroups.  Each of their simdgroups
 // processes one frame.
 template <typename Number, bool kTanh>
-[[max_total_threads_per_threadgroup(kPrBackwardThreads)]]
+[[max_total_threads_per_threadgroup(kRnntPruningBackwardThreads)]]
 kernel void rnnt_prune_backward(
-    device const Number *out_grad [[buffer(kPrOutGrad)]],
-    device const Number *out [[buffer(kPrOut)]],
-    device const long *ranges [[buffer(kPrRanges)]],
-    device Number *am_grad [[buffer(kPrAmGrad)]],
-    device Number *lm_grad [[buffer(kPrLmGrad)]],
-    constant RnntPruningParams &params [[buffer(kPrParams)]],
+    device const Number *out_grad [[buffer(kRnntPruningOutGrad)]],
+    device const Number *out [[buffer(kRnntPruningOut)]],
+    device const long *ranges [[buffer(kRnntPruningRanges)]],
+    device Number *am_grad [[buffer(kRnntPruningAmGrad)]],
+    device Number *lm_grad [[buffer(kRnntPruningLmGrad)]],
+    constant RnntPruningParams &params [[buffer(kRnntPruningParams)]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  constexpr int kSimdgroups = kPrBackwardThreads / kSimdWidth;
+  constexpr int kSimdgroups = kRnntPruningBackwardThreads / kSimdWidth;
   // The number of rows that a thread loads at once.  If one position has most
   // rows of a sequence, few threadgroups have most of the work.  To be fast,
   // each of these threadgroups must do many loads at the same time.
   constexpr int kAtOnce = 16;
-  threadgroup int found[kPrFound], counts[kSimdgroups];
+  threadgroup int found[kRnntPruningFound], counts[kSimdgroups];
   const int S = params.S, T = params.T, R = params.R;
   const ulong D = ulong(params.D);
   const long num_positions =
@@ -248,13 +249,13 @@ kernel void rnnt_prune_backward(
   const int b = int(group) / (S + 1), s = int(group) % (S + 1);
   const ulong first_row = ulong(b) * ulong(T) * ulong(R);
   ranges += first_row;
-  for (ulong first = 0; first < D; first += 2 * kPrBackwardThreads) {
-    const ulong d = first + thread_index, e = d + kPrBackwardThreads;
+  for (ulong first = 0; first < D; first += 2 * kRnntPruningBackwardThreads) {
+    const ulong d = first + thread_index, e = d + kRnntPruningBackwardThreads;
     float of_d = 0.0f, of_e = 0.0f;
-    for (int row = 0; row < T * R; row += kPrFound) {
+    for (int row = 0; row < T * R; row += kRnntPruningFound) {
       const int num_found =
-          FindRows(ranges, row, min(row + kPrFound, T * R), s, found, counts,
-                   int(thread_index), int(simdgroup), int(lane));
+          FindRows(ranges, row, min(row + kRnntPruningFound, T * R), s, found,
+                   counts, int(thread_index), int(simdgroup), int(lane));
       for (int i = 0; i < num_found; i += kAtOnce) {
         // There is no branch: if a row or column does not exist, the last one
         // is loaded instead, and is not added.
