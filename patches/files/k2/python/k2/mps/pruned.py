@@ -72,8 +72,13 @@ def _selector(allow_partial: bool) -> Callable:
     def select(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         if not allow_partial:
             return values.index_select(0, index)
-        ans = values.index_select(0, index.clamp(min=0))
-        is_none = (index < 0).view(-1, *[1] * (values.ndim - 1))
-        return ans.masked_fill(is_none, 0)
+        return select_or_fill(values, index.clamp(min=0), index < 0, 0)
 
     return select
+
+
+def select_or_fill(values: torch.Tensor, index: torch.Tensor,
+                   is_none: torch.Tensor, filler: float) -> torch.Tensor:
+    '''Return ``values[index]``, but the filler in rows where ``is_none``.'''
+    ans = values.index_select(0, index)
+    return ans.masked_fill(is_none.view(-1, *[1] * (values.ndim - 1)), filler)

@@ -24,7 +24,8 @@ from ..eager import eager
 from ..first_gradient import first_gradient_only
 from .rnnt_boundary import check_boundary
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# The dtypes that the kernels of RNN-T losses take.
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST_ROWS = 2**31 - 1
 
 
@@ -78,7 +79,7 @@ def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
         None for rnnt_loss(), whose logits have a row for each of the S + 1
         positions.
     '''
-    if logits.device.type != 'mps' or logits.dtype not in _DTYPES:
+    if logits.device.type != 'mps' or logits.dtype not in DTYPES:
         return False
     if logits.ndim != 4 or symbols.ndim != 2 or logits.numel() == 0:
         return False

@@ -22,8 +22,8 @@ import _k2
 from ..eager import eager
 from ..first_gradient import first_gradient_only
 from .rnnt_boundary import boundary_rows
+from .rnnt_pruned import DTYPES
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MOST = 2**31 - 1
 
 
@@ -140,7 +140,7 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     The kernels take tensors on mps of the dtypes and shapes that
     do_rnnt_pruning() documents, if no tensor is empty.
     '''
-    if lm.device.type != 'mps' or lm.dtype not in _DTYPES or lm.ndim != 3:
+    if lm.device.type != 'mps' or lm.dtype not in DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
     # The backward kernel numbers its threads in 32 bits.

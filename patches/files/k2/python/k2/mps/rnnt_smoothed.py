@@ -25,8 +25,8 @@ import _k2
 from ..eager import eager
 from ..first_gradient import first_gradient_only
 from .rnnt_boundary import check_boundary
+from .rnnt_pruned import DTYPES
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _TYPES = ('regular', 'modified', 'constrained')
 _REDUCTIONS = ('none', 'mean', 'sum')
 # The members of _k2.MpsRnntSmoothedSaved, each a tensor or None.
@@ -53,7 +53,7 @@ def in_metal(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
     B, T, C = am.shape
     S = lm.shape[1] - 1
     return (lm.device == am.device and symbols.device == am.device
-            and lm.dtype in _DTYPES and am.dtype in _DTYPES
+            and lm.dtype in DTYPES and am.dtype in DTYPES
             and symbols.dtype == torch.int64
             and lm.shape == (B, S + 1, C) and symbols.shape == (B, S)
             and 0 <= termination_symbol < C

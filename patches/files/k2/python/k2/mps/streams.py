@@ -27,6 +27,8 @@ import torch
 import _k2
 import k2
 
+from .pruned import select_or_fill
+
 
 def on_gpu(graph, num_streams: int, *options):
     '''Return a _k2.MpsPrunedStreams, or None if the GPU cannot decode with
@@ -93,11 +95,9 @@ def _lattice(graph, made):
     places = arc_map.clamp(min=0)
     for name, value in graph.named_tensor_attr(include_scores=False):
         if isinstance(value, torch.Tensor):
-            value = value.index_select(0, places)
             # Like k2.index_select(), use the filler for 1-D tensors only.
             filler = graph.get_filler(name) if value.ndim == 1 else 0
-            value = value.masked_fill(
-                is_none.view(-1, *[1] * (value.ndim - 1)), filler)
+            value = select_or_fill(value, places, is_none, filler)
         else:
             value, _ = value.index(arc_map, axis=0, need_value_indexes=False)
         setattr(ans, name, value)
