@@ -15,9 +15,9 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 
 Number = enumeration("rnnt_smoothed.h", "RnntSmoothedBuffer")
 SIZES = enumerators("rnnt_smoothed.h")
-THREADS = SIZES["kRsThreads"]
-TILE = SIZES["kRsTile"]
-PIECE = SIZES["kRsFramesOfPiece"]
+THREADS = SIZES["kSmoothedThreads"]
+TILE = SIZES["kSmoothedTile"]
+PIECE = SIZES["kSmoothedFramesOfPiece"]
 SIMD = 32
 BLANK = 1
 
@@ -47,7 +47,7 @@ class Problem:
     bounds: list = None  # the boundary, [B][4]; None if there is no boundary
     size: float = 2.0  # the standard deviation of the logits
     skips_padding: bool = True
-    grad_mode: int = SIZES["kRsNone"]
+    grad_mode: int = SIZES["kSmoothedModeNone"]
 
     def __post_init__(self):
         random = np.random.default_rng([self.B, self.S, self.T, self.C])
@@ -220,10 +220,10 @@ class Problem:
     def grad_scales(self):
         grad = self.loss_grad().astype(np.float64)
         return {
-            SIZES["kRsNone"]: -grad,
-            SIZES["kRsSum"]: np.full(self.B, -grad[0]),
-            SIZES["kRsMean"]: np.full(self.B, -grad[0] / self.B),
-            SIZES["kRsOne"]: np.ones(self.B),
+            SIZES["kSmoothedModeNone"]: -grad,
+            SIZES["kSmoothedModeSum"]: np.full(self.B, -grad[0]),
+            SIZES["kSmoothedModeMean"]: np.full(self.B, -grad[0] / self.B),
+            SIZES["kSmoothedModeOne"]: np.ones(self.B),
         }[self.grad_mode]
 
     def weights(self):
@@ -272,8 +272,8 @@ PROBLEMS = [
     Problem("regular", 2, 6, 11, 9),
     Problem("modified, am", 2, 5, 9, 40, "modified", 0.25, 0.1, delay=0.3),
     Problem("constrained, am", 2, 5, 9, 7, "constrained", 0.0, 0.25),
-    Problem("sum", 2, 3, 5, 4, grad_mode=SIZES["kRsSum"]),
-    Problem("mean", 2, 3, 5, 4, grad_mode=SIZES["kRsMean"]),
+    Problem("sum", 2, 3, 5, 4, grad_mode=SIZES["kSmoothedModeSum"]),
+    Problem("mean", 2, 3, 5, 4, grad_mode=SIZES["kSmoothedModeMean"]),
     Problem("several tiles", 2, TILE + 3, 2 * TILE + 2, 6, "constrained", 0.25, 0.1),
     Problem("a full tile", 1, TILE - 1, TILE, 3),
     Problem("no combined part", 2, 4, 6, 5, "regular", 0.5, 0.5),
@@ -283,7 +283,7 @@ PROBLEMS = [
             *(3, 6, 10, 35, rnnt_type, 0.25, am_scale, 0.3),
             bounds=[[0, 0, 6, 10], [1, 2, 4, 8], [0, 1, 0, 5]],
             skips_padding=skips,
-            grad_mode=SIZES["kRsNone" if skips else "kRsOne"],
+            grad_mode=SIZES["kSmoothedModeNone" if skips else "kSmoothedModeOne"],
         )
         for rnnt_type in ("regular", "modified", "constrained")
         for am_scale in (0.0, 0.1)

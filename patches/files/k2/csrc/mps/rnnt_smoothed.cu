@@ -75,7 +75,7 @@ RnntSmoothedParams GetRnntParams(const RnntSmoothed &in) {
 
 RnntSmoothedParams GetLogprobsParams(const RnntSmoothed &in) {
   RnntSmoothedParams params = GetRnntParams(in);
-  params.grad_mode = kRsOne;
+  params.grad_mode = kSmoothedModeOne;
   return params;
 }
 
@@ -83,9 +83,9 @@ RnntSmoothedParams GetLossParams(const RnntSmoothed &in,
                                  const std::string &reduction) {
   RnntSmoothedParams params = GetRnntParams(in);
   params.skips_padding = true;
-  params.grad_mode = reduction == "none"  ? kRsNone
-                     : reduction == "sum" ? kRsSum
-                                          : kRsMean;
+  params.grad_mode = reduction == "none"  ? kSmoothedModeNone
+                     : reduction == "sum" ? kSmoothedModeSum
+                                          : kSmoothedModeMean;
   return params;
 }
 
@@ -121,7 +121,7 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
                       boundary = Bound(in.boundary, saved->am_max);
   mps::Launch(
       kRnntSmoothed, "rnnt_smoothed_rows",
-      mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
+      mps::GridOfSimdgroups(B * (T + S + 1), kSmoothedThreads),
       {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),
        mps::In(kSmoothedSymbols, symbols), mps::In(kSmoothedBoundary, boundary),
        mps::Out(kSmoothedAmExp, saved->am_exp),
@@ -141,14 +141,14 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
     saved->am_log_sum = empty({B, T});
     mps::Launch(
         kRnntSmoothed, "rnnt_smoothed_unigram",
-        {static_cast<uint32_t>((C + 31) / 32), kRsThreads},
+        {static_cast<uint32_t>((C + 31) / 32), kSmoothedThreads},
         {mps::In(kSmoothedLm, in.lm), mps::In(kSmoothedLmMax, saved->lm_max),
          mps::In(kSmoothedLmLogSum, saved->lm_log_sum),
          mps::Out(kSmoothedUnigram, saved->unigram),
          mps::In(kSmoothedParams, params)});
     mps::Launch(
         kRnntSmoothed, "rnnt_smoothed_am_only",
-        mps::GridOfSimdgroups(B * T, kRsThreads),
+        mps::GridOfSimdgroups(B * T, kSmoothedThreads),
         {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedAmMax, saved->am_max),
          mps::In(kSmoothedUnigram, saved->unigram),
          mps::In(kSmoothedBoundary, boundary),
@@ -164,11 +164,11 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
     saved->py_grad = empty(ans.py.sizes());
     ans.ones = empty({B});
   }
-  const int64_t tiles =
-      B * (S / kRsTile + 1) * ((params.px_columns - 1) / kRsTile + 1);
+  const int64_t tiles = B * (S / kSmoothedTile + 1) *
+                        ((params.px_columns - 1) / kSmoothedTile + 1);
   mps::Launch(
       kRnntSmoothed, "rnnt_smoothed_scores",
-      {static_cast<uint32_t>(tiles), kRsThreads},
+      {static_cast<uint32_t>(tiles), kSmoothedThreads},
       {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),
        mps::In(kSmoothedSymbols, symbols), mps::In(kSmoothedBoundary, boundary),
        mps::In(kSmoothedAmMax, saved->am_max),
@@ -188,7 +188,7 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
 }
 
 // Computes the gradients of lm and am.  `loss_grad` is not needed if
-// params.grad_mode is kRsOne.
+// params.grad_mode is kSmoothedModeOne.
 std::pair<torch::Tensor, torch::Tensor> GetRnntGrads(
     const RnntSmoothed &in, const RnntSmoothedParams &params,
     const RnntSmoothedSaved &saved, torch::Tensor px_grad,
@@ -215,7 +215,7 @@ std::pair<torch::Tensor, torch::Tensor> GetRnntGrads(
                                     mps::In(kSmoothedLogSums, saved.log_sums),
                                     mps::In(kSmoothedParams, params)};
   mps::Launch(kRnntSmoothedGrad, "rnnt_smoothed_weights",
-              mps::GridOfSimdgroups(B * (S + 1), kRsThreads),
+              mps::GridOfSimdgroups(B * (S + 1), kSmoothedThreads),
               mps::Join(of_scores, {mps::Out(kSmoothedWeights, weights),
                                     mps::Out(kSmoothedSums, sums)}));
   torch::Tensor am_grad, lm_grad;
@@ -228,11 +228,11 @@ std::pair<torch::Tensor, torch::Tensor> GetRnntGrads(
   }
   torch::Tensor unigram_grad = saved.unigram;
   if (params.am_scale != 0) {
-    const int64_t pieces = (B * T - 1) / kRsFramesOfPiece + 1;
+    const int64_t pieces = (B * T - 1) / kSmoothedFramesOfPiece + 1;
     const torch::Tensor parts = torch::empty({pieces, C}, options);
     mps::Launch(
         kRnntSmoothedGrad, "rnnt_smoothed_am_only_parts",
-        {static_cast<uint32_t>(pieces), kRsThreads},
+        {static_cast<uint32_t>(pieces), kSmoothedThreads},
         mps::Join(of_scores, {mps::In(kSmoothedAm, in.am),
                               mps::In(kSmoothedAmMax, saved.am_max),
                               mps::In(kSmoothedUnigram, saved.unigram),
@@ -247,7 +247,7 @@ std::pair<torch::Tensor, torch::Tensor> GetRnntGrads(
   }
   mps::Launch(
       kRnntSmoothedGrad, "rnnt_smoothed_finish",
-      mps::GridOfSimdgroups(B * (T + S + 1), kRsThreads),
+      mps::GridOfSimdgroups(B * (T + S + 1), kSmoothedThreads),
       mps::Join(
           of_scores,
           {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedLm, in.lm),

@@ -154,9 +154,9 @@ struct CellGrads {
 // Returns the factor by which px_grad and py_grad of a sequence are multiplied.
 inline float GradScale(constant RnntSmoothedParams &params,
                        device const float *loss_grad, int b) {
-  return params.grad_mode == kRsOne    ? 1.0f
-         : params.grad_mode == kRsNone ? -loss_grad[b]
-         : params.grad_mode == kRsSum
+  return params.grad_mode == kSmoothedModeOne    ? 1.0f
+         : params.grad_mode == kSmoothedModeNone ? -loss_grad[b]
+         : params.grad_mode == kSmoothedModeSum
              ? -loss_grad[0]
              : -loss_grad[0] / static_cast<float>(params.B);
 }

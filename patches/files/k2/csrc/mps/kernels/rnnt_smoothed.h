@@ -72,16 +72,16 @@ struct RnntSmoothedParams {
 // The factor by which the backward pass multiplies px_grad and py_grad of
 // sequence b; see GradScale().
 enum RnntSmoothedGrads {
-  kRsNone = 0,  // -loss_grad[b]
-  kRsSum = 1,   // -loss_grad[0]
-  kRsMean = 2,  // -loss_grad[0] / B
-  kRsOne = 3    // 1, because px_grad and py_grad are gradients already
+  kSmoothedModeNone = 0,  // -loss_grad[b]
+  kSmoothedModeSum = 1,   // -loss_grad[0]
+  kSmoothedModeMean = 2,  // -loss_grad[0] / B
+  kSmoothedModeOne = 3    // 1; px_grad and py_grad are gradients already
 };
 
 enum RnntSmoothedSizes {
-  kRsThreads = 256,      // threads of a threadgroup
-  kRsTile = 32,          // positions, and frames, of a threadgroup's tile
-  kRsFramesOfPiece = 64  // frames that a threadgroup adds up
+  kSmoothedThreads = 256,      // threads of a threadgroup
+  kSmoothedTile = 32,          // positions, and frames, of a threadgroup's tile
+  kSmoothedFramesOfPiece = 64  // frames that a threadgroup adds up
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_RNNT_SMOOTHED_H_

@@ -72,7 +72,7 @@ inline int NextPlace(constant RnntSmoothedParams &params,
 // next         [B][S], gets what NextPlace() returns
 //
 // If a row of logits is not read, the outputs of this row get 0.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_rows(
     device const float *am [[buffer(kSmoothedAm)]],
     device const float *lm [[buffer(kSmoothedLm)]],
@@ -130,7 +130,7 @@ kernel void rnnt_smoothed_rows(
 //
 // A threadgroup processes kSimdWidth symbols.  Each of its simdgroups processes
 // a part of the positions.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_unigram(
     device const float *lm [[buffer(kSmoothedLm)]],
     device const float *lm_max [[buffer(kSmoothedLmMax)]],
@@ -140,7 +140,7 @@ kernel void rnnt_smoothed_unigram(
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup LogSum parts[kRsThreads];
+  threadgroup LogSum parts[kSmoothedThreads];
   const int num_positions = params.B * (params.S + 1),
             step = int(num_threads) / kSimdWidth,
             c = int(group) * kSimdWidth + int(thread_index) % kSimdWidth;
@@ -163,7 +163,7 @@ kernel void rnnt_smoothed_unigram(
 // am, am_max    as for rnnt_smoothed_rows
 // unigram       what rnnt_smoothed_unigram wrote
 // am_log_sum    [B][T], gets the log of the sum of exp(am - am_max + unigram)
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_am_only(
     device const float *am [[buffer(kSmoothedAm)]],
     device const float *am_max [[buffer(kSmoothedAmMax)]],
@@ -224,9 +224,10 @@ inline float LogProduct(constant RnntSmoothedParams &params,
 //                    outside of the boundary
 // ones               [B], gets 1 if params.has_grads
 //
-// A threadgroup processes a tile of kRsTile positions and kRsTile frames.  A
-// simdgroup processes one position at a time, and a lane processes one frame.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+// A threadgroup processes a tile of kSmoothedTile positions and kSmoothedTile
+// frames.  A simdgroup processes one position at a time, and a lane processes
+// one frame.
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_scores(
     device const float *am [[buffer(kSmoothedAm)]],
     device const float *lm [[buffer(kSmoothedLm)]],
@@ -249,14 +250,14 @@ kernel void rnnt_smoothed_scores(
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
   // The logits of am for the symbol of each position, [position][frame].
-  threadgroup float am_of_symbols[kRsTile][kRsTile + 1];
+  threadgroup float am_of_symbols[kSmoothedTile][kSmoothedTile + 1];
   const int lane = int(thread_index) % kSimdWidth,
             simdgroup = int(thread_index) / kSimdWidth,
             num_simdgroups = int(num_threads) / kSimdWidth,
-            s_tiles = params.S / kRsTile + 1,
-            t_tiles = (params.px_columns - 1) / kRsTile + 1,
-            first_t = int(group) % t_tiles * kRsTile,
-            first_s = int(group) / t_tiles % s_tiles * kRsTile,
+            s_tiles = params.S / kSmoothedTile + 1,
+            t_tiles = (params.px_columns - 1) / kSmoothedTile + 1,
+            first_t = int(group) % t_tiles * kSmoothedTile,
+            first_s = int(group) / t_tiles % s_tiles * kSmoothedTile,
             b = int(group) / (t_tiles * s_tiles), S = params.S, T = params.T,
             t = first_t + lane;
   const Bounds bounds = GetBounds(params, boundary, b);
@@ -271,7 +272,7 @@ kernel void rnnt_smoothed_scores(
   {
     const int s = first_s + lane;
     const long y = s < S ? symbols[s] : -1;
-    for (int i = simdgroup; i < kRsTile; i += num_simdgroups) {
+    for (int i = simdgroup; i < kSmoothedTile; i += num_simdgroups) {
       const int frame = first_t + i;
       const bool is_read =
           frame < T && IsSymbol(params, y) && ReadsFrame(params, bounds, frame);
@@ -292,7 +293,7 @@ kernel void rnnt_smoothed_scores(
   if (params.has_grads && first_s == 0 && group % uint(t_tiles) == 0 &&
       thread_index == 0)
     ones[b] = 1.0f;
-  for (int i = simdgroup; i < kRsTile && first_s + i <= S;
+  for (int i = simdgroup; i < kSmoothedTile && first_s + i <= S;
        i += num_simdgroups) {
     const int s = first_s + i;
     const bool is_read = reads_frame && ReadsPosition(params, bounds, s);

@@ -51,7 +51,7 @@ struct CellSums {
 // weights            [B][S + 1][T], gets W; not written if
 //                    params.combined_scale is 0
 // sums               [B][S + 1], gets the sums of each position
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_weights(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
     device const float *py_grad [[buffer(kSmoothedPyGrad)]],
@@ -114,8 +114,8 @@ inline CellSums SumsOfFrame(constant RnntSmoothedParams &params,
 // parts        [pieces][C], gets, for each piece, the gradient of unigram that
 //              comes through the elements of am_log_sum for the piece's frames
 //
-// Each threadgroup processes a piece, which is kRsFramesOfPiece frames.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+// Each threadgroup processes a piece, which is kSmoothedFramesOfPiece frames.
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_am_only_parts(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
     device const float *py_grad [[buffer(kSmoothedPyGrad)]],
@@ -131,11 +131,11 @@ kernel void rnnt_smoothed_am_only_parts(
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup float frame_grads[kRsFramesOfPiece];
+  threadgroup float frame_grads[kSmoothedFramesOfPiece];
   const CellGrads grads = {px_grad, py_grad};
-  const int first = int(group) * kRsFramesOfPiece,
+  const int first = int(group) * kSmoothedFramesOfPiece,
             num_frames =
-                min(int(kRsFramesOfPiece), params.B * params.T - first),
+                min(int(kSmoothedFramesOfPiece), params.B * params.T - first),
             lane = int(thread_index) % kSimdWidth;
   for (int i = int(thread_index) / kSimdWidth; i < num_frames;
        i += int(num_threads) / kSimdWidth) {
@@ -165,7 +165,7 @@ kernel void rnnt_smoothed_am_only_parts(
 // unigram_grad   [C], gets the gradient of unigram
 //
 // There is a thread for each symbol.
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_unigram_grad(
     device const long *symbols [[buffer(kSmoothedSymbols)]],
     device const CellSums *sums [[buffer(kSmoothedSums)]],
@@ -184,7 +184,7 @@ kernel void rnnt_smoothed_unigram_grad(
     }
   }
   sum *= params.am_scale;
-  const int num_pieces = (params.B * params.T - 1) / kRsFramesOfPiece + 1;
+  const int num_pieces = (params.B * params.T - 1) / kSmoothedFramesOfPiece + 1;
   for (int i = 0; i < num_pieces; ++i) sum += parts[ulong(i) * params.C + c];
   unigram_grad[c] = sum;
 }
@@ -315,7 +315,7 @@ inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
 // am_grad, lm_grad     of the shapes of am and lm; the gradients replace the
 //                      products W^T lm_exp and W am_exp.  The products are not
 //                      read if params.combined_scale is 0
-[[max_total_threads_per_threadgroup(kRsThreads)]]
+[[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_finish(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
     device const float *py_grad [[buffer(kSmoothedPyGrad)]],
