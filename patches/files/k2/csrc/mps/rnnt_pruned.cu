@@ -17,6 +17,7 @@
  */
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "k2/csrc/macros.h"
@@ -123,8 +124,8 @@ mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
 
 }  // namespace
 
-torch::Tensor RnntPrunedForward(const RnntPruned &problem,
-                                RnntPrunedSaved *saved) {
+std::pair<torch::Tensor, torch::optional<RnntPrunedSaved>> RnntPrunedForward(
+    const RnntPruned &problem, bool need_grad) {
   NVTX_RANGE(K2_FUNC);
   const RnntPrunedParams params = GetParams(problem);
   const int64_t B = params.B, S = params.S, T = params.T;
@@ -145,10 +146,12 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
                  mps::Out(kRpOnes, ones)}));
   const torch::Tensor scores =
       MutualInformationMps(px, py, problem.boundary, p);
-  if (saved == nullptr) return RnntReduce(scores, problem.reduction);
+  if (!need_grad)
+    return {RnntReduce(scores, problem.reduction), torch::nullopt};
   // The gradients overwrite px and py, which are not needed any more.
   MutualInformationGradientsMps(problem.boundary, p, ones, px, py);
-  *saved = {lse, torch::empty({B, T, params.R, 2}, options)};
+  const RnntPrunedSaved saved = {lse,
+                                 torch::empty({B, T, params.R, 2}, options)};
   const RnntReduceParams reduce = GetReduceParams(B, problem.reduction);
   torch::Tensor loss = EmptyLoss(scores, reduce);
   mps::Launch(
@@ -157,9 +160,9 @@ torch::Tensor RnntPrunedForward(const RnntPruned &problem,
       mps::Join(
           Inputs(problem, params, lse),
           {mps::In(kRpPxGrad, S != 0 ? px : py), mps::In(kRpPyGrad, py),
-           mps::Out(kRpRowGrads, saved->row_grads), mps::In(kRpScores, scores),
+           mps::Out(kRpRowGrads, saved.row_grads), mps::In(kRpScores, scores),
            mps::Out(kRpLoss, loss), mps::In(kRpReduce, reduce)}));
-  return loss;
+  return {loss, saved};
 }
 
 torch::Tensor RnntPrunedBackward(const RnntPruned &problem,

@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_RNNT_PRUNED_H_
 
 #include <string>
+#include <utility>
 
 #include "torch/all.h"
 
@@ -54,13 +55,14 @@ struct RnntPrunedSaved {
    256 or more, the recursion takes more dispatches.  See
    kernels/rnnt_pruned.metal for the formulas.
 
-   @param [out] saved  If `saved` is not nullptr, the function also computes the
-                       gradients of px and py, in one more dispatch, and saves
-                       the elements that the rows of logits need.
-   @return  The loss, torch.float32, of shape [B] or [].
+   @param [in] need_grad  Whether to compute the gradients of px and py too, in
+                          one more dispatch, and to save the elements that the
+                          rows of logits need.
+   @return  The loss, torch.float32, of shape [B] or []; and if need_grad, what
+            RnntPrunedBackward() needs.
  */
-torch::Tensor RnntPrunedForward(const RnntPruned &problem,
-                                RnntPrunedSaved *saved);
+std::pair<torch::Tensor, torch::optional<RnntPrunedSaved>> RnntPrunedForward(
+    const RnntPruned &problem, bool need_grad);
 
 /* Computes the gradient of the logits in one dispatch, without a wait.
 

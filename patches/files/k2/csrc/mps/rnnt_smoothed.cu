@@ -42,8 +42,8 @@ class NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-// Checks the inputs, and returns the parameters that do not depend on the
-// results.
+// Checks the inputs, and returns the parameters that px and py have in common
+// with a loss.
 RnntSmoothedParams GetRnntParams(const RnntSmoothed &in) {
   RnntSmoothedParams params = {};
   params.B = in.am.size(0);

@@ -20,7 +20,6 @@
 #define K2_PYTHON_CSRC_TORCH_MPS_RNNT_PRUNED_H_
 
 #include <string>
-#include <utility>
 
 #include "k2/csrc/mps/rnnt_pruned.h"
 #include "k2/python/csrc/torch.h"
@@ -54,15 +53,7 @@ inline void PybindMpsRnntPruned(py::module &m) {
            py::kw_only(), py::arg("lse"), py::arg("row_grads"))
       .def_readonly("lse", &RnntPrunedSaved::lse)
       .def_readonly("row_grads", &RnntPrunedSaved::row_grads);
-  m.def(
-      "mps_rnnt_pruned_forward",
-      [](const RnntPruned &problem, bool need_grad) {
-        RnntPrunedSaved saved;
-        Tensor loss =
-            k2::RnntPrunedForward(problem, need_grad ? &saved : nullptr);
-        return std::make_pair(loss, saved);
-      },
-      NoGil());
+  m.def("mps_rnnt_pruned_forward", &k2::RnntPrunedForward, NoGil());
   m.def("mps_rnnt_pruned_backward", &k2::RnntPrunedBackward, NoGil());
 #endif  // K2_WITH_MPS
 }
