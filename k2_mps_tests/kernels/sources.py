@@ -146,6 +146,61 @@ def enumeration(header, name):
     return enum.IntEnum(name, _enumerations(header)[name])
 
 
+# These patterns match in the text of a file after the preprocessor.
+_BUFFER = re.compile(
+    r"\b(device(?: const)?|constant) [\w<>, ]+[*&]\s*\w+\s*\[\[buffer\((\w+)\)\]\]"
+)
+_KERNEL = re.compile(r"\bkernel void (\w+)\(([^{]*)\{")
+_INSTANCE = re.compile(
+    r'\[\[host_name\(\s*((?:"\w*"\s*)+)\)\]\]\s*\[\[kernel\]\]\s*decltype\((\w+)<'
+)
+
+
+@functools.cache
+def writable_arguments(name):
+    """Returns {kernel: {enumerator of an argument: whether the kernel may write the argument}}.
+
+    A kernel may write the arguments that it declares as `device` without `const`.
+
+    Args:
+      name: the name of a file of kernels, without .metal.
+    """
+    preprocessed = subprocess.run(
+        [program("clang++-19", "clang++"), "-x", "c++", "-E", "-P", "-"],
+        check=True,
+        input=re.sub("#include <.*>", "", text(name)),
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    writable = {
+        kernel: {argument: space == "device" for space, argument in _BUFFER.findall(parameters)}
+        for kernel, parameters in _KERNEL.findall(preprocessed)
+    }
+    for strings, template in _INSTANCE.findall(preprocessed):
+        # The compiler joins adjacent strings, like "ctc_sums_" "double_256".
+        instance = "".join(re.findall(r"\w+", strings))
+        writable[instance] = writable[template]
+    return writable
+
+
+def enumerations_of_arguments():
+    """Returns the enumerations of the arguments of k2's kernels, [(header, name)]."""
+    return [
+        (path.name, name)
+        for path in sorted(KERNELS.glob("*.h"))
+        for name in re.findall(r"enum (\w+Buffer) {", path.read_text())
+    ]
+
+
+@functools.cache
+def argument_numbers():
+    """Returns {enumerator: number} of the arguments of all of k2's kernels."""
+    numbers = {}
+    for header, name in enumerations_of_arguments():
+        numbers |= _enumerations(header)[name]
+    return numbers
+
+
 def compile_to_ptx(name, output, libdevice, gpu):
     """Compiles a file of kernels for an NVIDIA GPU, with the emulator's front end.
 

@@ -123,15 +123,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
 
 
-# The enumerations of arguments, (header, name).
-ARGUMENTS = [
-    (path.name, name)
-    for path in sorted(sources.KERNELS.glob("*.h"))
-    for name in re.findall(r"enum (\w+Buffer) {", path.read_text())
-]
-
-
-@pytest.mark.parametrize("header, name", ARGUMENTS)
+@pytest.mark.parametrize("header, name", sources.enumerations_of_arguments())
 def test_the_host_says_which_arguments_the_kernels_write(header, name):
     """The host passes `device` arguments, which kernels write, with Out() of metal.h.
 
@@ -150,6 +142,14 @@ def test_the_host_says_which_arguments_the_kernels_write(header, name):
         pair for pair in given if pair[1] in numbers
     }
     assert {number for _, number in declared} >= numbers
+
+
+@pytest.mark.parametrize("name", sources.names())
+def test_the_declared_arguments_of_each_kernel_are_found(name):
+    """The suite parity compares them with the arguments that the host passes."""
+    found = sources.writable_arguments(name)
+    for case in sources.cases(name):
+        assert len(found[case.kernel]) == len(case.buffers), case.kernel
 
 
 # _DECLARED finds arguments that kernels declare.  _GIVEN finds arguments that the host passes.

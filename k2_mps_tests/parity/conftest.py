@@ -7,9 +7,12 @@ look like a success although nothing ran.
 
 import sys
 
+import _k2
 import k2
 import pytest
 import torch
+
+from k2_mps_tests.kernels import sources
 
 
 def pytest_addoption(parser):
@@ -72,3 +75,19 @@ def waits_without_gil():
     with counters() as counted:
         yield
     assert counted.syncs_with_gil == 0
+
+
+@pytest.fixture(autouse=True)
+def in_and_out_agree_with_the_kernels():
+    """Asserts that each launch passes an argument with Out() if its kernel may write the argument.
+
+    The launch must pass every other argument with In(); see k2/csrc/mps/metal.h.
+    """
+    yield
+    numbers = sources.argument_numbers()
+    for passed in _k2.mps_passed_arguments():
+        writable = sources.writable_arguments(passed.source)[passed.kernel]
+        for argument, is_writable in writable.items():
+            bit = 1 << numbers[argument]
+            is_in, is_out = passed.in_ & bit != 0, passed.out & bit != 0
+            assert (is_in, is_out) == (not is_writable, is_writable), (passed.kernel, argument)

@@ -52,6 +52,7 @@ struct Argument {
   int32_t number;        // the enumerator
   torch::Tensor tensor;  // undefined if the argument is a struct of parameters
   std::string bytes;     // the struct; empty if the argument is a tensor
+  bool writes;           // whether the kernel may write the tensor
 };
 using Arguments = std::vector<Argument>;
 
@@ -60,7 +61,7 @@ using Arguments = std::vector<Argument>;
 // must be on device mps.  The tensor must have elements, because Metal has no
 // empty buffers.
 inline Argument In(int32_t number, const torch::Tensor &tensor) {
-  return {number, tensor, {}};
+  return {number, tensor, {}, false};
 }
 
 // Returns an argument with the kernel's parameters, which the kernel declares
@@ -72,13 +73,14 @@ inline Argument In(int32_t number, const T &params) {
   static_assert(sizeof(T) <= 4096, "Metal takes 4096 bytes at most");
   return {number,
           {},
-          std::string(reinterpret_cast<const char *>(&params), sizeof(T))};
+          std::string(reinterpret_cast<const char *>(&params), sizeof(T)),
+          false};
 }
 
 // Returns an argument that the kernel may read and write, and declares as
 // `device`.  The tensor must be on device mps and have elements.
 inline Argument Out(int32_t number, const torch::Tensor &tensor) {
-  return In(number, tensor);
+  return {number, tensor, {}, true};
 }
 
 // Returns the arguments of both lists.
@@ -104,6 +106,19 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const Arguments &arguments);
+
+// The arguments that all launches of a kernel have passed.  Bit i of a number
+// stands for the argument with the number i.
+struct PassedArguments {
+  std::string source;  // as for Launch()
+  std::string kernel;
+  uint32_t in;   // what a launch has passed with In()
+  uint32_t out;  // what a launch has passed with Out()
+};
+
+// Returns the arguments of each kernel that this process has launched.  Tests
+// compare them with the arguments that the kernel declares.
+std::vector<PassedArguments> GetPassedArguments();
 
 /* Commits torch's open command buffer, without a wait.  Divide long work among
    command buffers: macOS stops a command buffer with an error if the command

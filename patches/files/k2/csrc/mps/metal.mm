@@ -93,7 +93,8 @@ class Pipelines {
                                    const std::string &source,
                                    const std::string &kernel) {
     std::lock_guard<std::mutex> lock(mutex_);
-    id<MTLComputePipelineState> &pipeline = pipelines_[{source, kernel}];
+    id<MTLComputePipelineState> &pipeline =
+        kernels_[{source, kernel}].pipeline;
     if (pipeline == nil) {
       @autoreleasepool {
         pipeline = Compile(device, source, kernel);
@@ -102,7 +103,32 @@ class Pipelines {
     return pipeline;
   }
 
+  // Notes the arguments of a launch; see PassedArguments.
+  void NotePassed(const std::string &source, const std::string &kernel,
+                  uint32_t in, uint32_t out) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Kernel &noted = kernels_[{source, kernel}];
+    noted.in |= in;
+    noted.out |= out;
+  }
+
+  std::vector<PassedArguments> Passed() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<PassedArguments> passed;
+    for (const auto &[name, kernel] : kernels_) {
+      const bool is_launched = kernel.in != 0 || kernel.out != 0;
+      if (is_launched)
+        passed.push_back({name.first, name.second, kernel.in, kernel.out});
+    }
+    return passed;
+  }
+
  private:
+  struct Kernel {
+    id<MTLComputePipelineState> pipeline = nil;
+    uint32_t in = 0, out = 0;  // see PassedArguments
+  };
+
   id<MTLLibrary> Library(id<MTLDevice> device, const std::string &source) {
     id<MTLLibrary> &library = libraries_[source];
     if (library != nil) return library;
@@ -171,8 +197,7 @@ class Pipelines {
 
   std::mutex mutex_;
   std::map<std::string, id<MTLLibrary>> libraries_;
-  std::map<std::pair<std::string, std::string>, id<MTLComputePipelineState>>
-      pipelines_;
+  std::map<std::pair<std::string, std::string>, Kernel> kernels_;
 };
 
 // One compute encoder on torch's open command buffer, for use inside of torch's
@@ -234,13 +259,13 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
   if (grid.threadgroups == 0 || grid.threads_per_threadgroup == 0) return;
 
   id<MTLDevice> device = nil;
-  uint32_t numbers = 0;
+  uint32_t in = 0, out = 0;  // see PassedArguments
   for (const Argument &argument : arguments) {
     const uint32_t bit = uint32_t{1} << argument.number;
-    K2_CHECK((numbers & bit) == 0)
+    K2_CHECK(((in | out) & bit) == 0)
         << "The kernel " << kernel << " has two arguments with the number "
         << argument.number;
-    numbers |= bit;
+    (argument.writes ? out : in) |= bit;
     if (!argument.bytes.empty()) continue;
     const torch::Tensor &tensor = argument.tensor;
     K2_CHECK(tensor.is_mps() && tensor.numel() != 0)
@@ -257,6 +282,7 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
   K2_CHECK_LE(grid.threads_per_threadgroup,
               [pipeline maxTotalThreadsPerThreadgroup])
       << "Too many threads in a threadgroup of the kernel " << kernel;
+  Pipelines::Get().NotePassed(source, kernel, in, out);
 
   RunInStream([&] {
     @autoreleasepool {
@@ -265,6 +291,10 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
       encoder.Dispatch(pipeline, grid);
     }
   });
+}
+
+std::vector<PassedArguments> GetPassedArguments() {
+  return Pipelines::Get().Passed();
 }
 
 void Commit() {

@@ -106,6 +106,19 @@ TEST_F(MetalTest, WithoutThreadsNoKernelRuns) {
   EXPECT_TRUE(torch::equal(y_.cpu(), torch::ones({1000}, torch::kInt)));
 }
 
+TEST_F(MetalTest, LaunchNotesWhichArgumentsTheKernelWrites) {
+  AddScaled(2, {4, 256});
+  int32_t found = 0;
+  for (const mps::PassedArguments &passed : mps::GetPassedArguments()) {
+    if (passed.kernel != "add_scaled") continue;
+    ++found;
+    EXPECT_EQ(passed.source, "metal_test");
+    EXPECT_EQ(passed.in, 1u << kX | 1u << kParams);
+    EXPECT_EQ(passed.out, 1u << kY);
+  }
+  EXPECT_EQ(found, 1);
+}
+
 TEST_F(MetalTest, LaunchInPartsDividesALongKernel) {
   using Parts = std::vector<std::pair<int32_t, int32_t>>;
   auto parts_of = [&](int64_t work, int64_t num_steps, int64_t num_waves = 1) {
