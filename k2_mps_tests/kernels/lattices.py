@@ -8,7 +8,7 @@ from k2_mps_tests.kernels.graphs import Graphs, forward_or_backward
 from k2_mps_tests.kernels.sources import enumerators
 
 SIZES = enumerators("lattice.h")
-LANES = SIZES["kLtSimdWidth"]
+LANES = enumerators("simd_width.h")["kSimdWidth"]
 MAX_THREADS = SIZES["kLtMaxThreads"]
 SYMBOLS = intersect_dense.SYMBOLS
 COLUMNS = SYMBOLS + 1

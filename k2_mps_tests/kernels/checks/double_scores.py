@@ -19,7 +19,7 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 Number = enumeration("double_scores.h", "DoubleScoresBuffer")
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
-SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
+SIMD_WIDTH = enumerators("simd_width.h")["kSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
 # A shape gives the number of states in each layer of each FSA, and the largest number of arcs that

@@ -13,7 +13,7 @@ from k2_mps_tests.kernels.sources import enumeration, enumerators
 
 Number = enumeration("pruned.h", "PrunedBuffer")
 SIZES = enumerators("pruned.h")
-LANES = SIZES["kPrSimdWidth"]
+LANES = enumerators("simd_width.h")["kSimdWidth"]
 NUM_INFOS = SIZES["kPrNumInfos"]
 NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5

@@ -21,6 +21,7 @@
 #include "k2/csrc/mps/ctc.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/ctc.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
@@ -47,7 +48,7 @@ mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
   return mps::FitInstance(
       source, kernel, ToTorch(fsas.values),
       (states + num_fsas - 1) / num_fsas * LanesOfCtcState(fsas),
-      kCtcSimdWidth);
+      kSimdWidth);
 }
 
 // Returns the number of floats in a DoubleSum or in a FloatSum, see ctc_sums.h.
@@ -114,7 +115,7 @@ CtcInputs GetInputs(CtcCall &call) {
       num_states,
       num_arcs,
       call.num_rows,
-      num_arcs / 32 + num_fsas,
+      num_arcs / kSimdWidth + num_fsas,
       dense.scores.ElemStride0(),
       dense.scores.Dim1(),
       LanesOfCtcState(graphs),

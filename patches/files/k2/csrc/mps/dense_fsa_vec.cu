@@ -24,6 +24,7 @@
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/dense_fsa_vec.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/torch_util.h"
 
@@ -37,10 +38,9 @@ constexpr uint32_t kMaxThreads = 256;
 // Returns a grid with one threadgroup for each of `rows` rows of `size`
 // elements.
 mps::Grid GridOfRows(int64_t rows, int64_t size) {
-  constexpr int64_t kUnit = 32;
   return {static_cast<uint32_t>(rows),
           static_cast<uint32_t>(std::min<int64_t>(
-              kMaxThreads, (size + kUnit - 1) / kUnit * kUnit))};
+              kMaxThreads, (size + kSimdWidth - 1) / kSimdWidth * kSimdWidth))};
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "k2/csrc/mps/double_scores.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/double_scores.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
@@ -103,7 +104,7 @@ Walk GetWalk(const std::string &kernel, FsaVec &fsas, int32_t num_batches,
   const int64_t num_parts = int64_t{fsas.Dim0()} * num_batches;
   const mps::Instance instance = mps::FitInstance(
       kDoubleScores, kernel, arcs,
-      (2LL * fsas.TotSize(1) + num_parts - 1) / num_parts, kDsSimdWidth);
+      (2LL * fsas.TotSize(1) + num_parts - 1) / num_parts, kSimdWidth);
   const mps::Grid grid = {static_cast<uint32_t>(num_directions * fsas.Dim0()),
                           instance.threads};
   return {instance.kernel, grid,

@@ -24,6 +24,7 @@
 #include "k2/csrc/mps/graph_index.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/graph_index.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 
 namespace k2 {
@@ -116,7 +117,7 @@ GraphIndex GraphIndexMps(FsaVec &fsas) {
   // A thread compares two arcs at a time.
   const uint32_t threads = mps::FitThreads(
       kGraphIndex, kGraphIndex, ans.incoming,
-      params.num_arcs / (2 * params.num_fsas) + 1, kGiSimdWidth);
+      params.num_arcs / (2 * params.num_fsas) + 1, kSimdWidth);
   mps::Launch(
       kGraphIndex, kGraphIndex,
       {static_cast<uint32_t>(2 * params.num_fsas), threads},

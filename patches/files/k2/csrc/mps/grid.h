@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <string>
 
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 
 // These functions choose how many threads a threadgroup has and how many lanes
@@ -91,7 +92,6 @@ inline Instance FitInstance(const std::string &source,
  */
 inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
                             int32_t arcs_of_lane) {
-  constexpr int32_t kSimdWidth = 32;
   int32_t lanes = 1;
   while (lanes < kSimdWidth && num_states * arcs_of_lane * lanes < num_arcs)
     lanes *= 2;
@@ -177,7 +177,7 @@ inline Grid GridOf(int32_t size, uint32_t threads = 256) {
    has `threads` threads, a multiple of 32.
  */
 inline Grid GridOfSimdgroups(int64_t size, uint32_t threads = 256) {
-  const int64_t simdgroups = threads / 32;
+  const int64_t simdgroups = threads / kSimdWidth;
   return {static_cast<uint32_t>((size + simdgroups - 1) / simdgroups), threads};
 }
 

@@ -25,6 +25,7 @@
 #include "k2/csrc/mps/intersect_dense.h"
 #include "k2/csrc/mps/kernels/intersect_dense.h"
 #include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
@@ -52,7 +53,7 @@ mps::Grid GridOfPasses(FsaVec &fsas) {
           mps::FitThreads(
               kIntersectDense, kKernel, ToTorch(fsas.values),
               int64_t{fsas.TotSize(1)} * 3 / 2 * width / num_fsas + width,
-              kIdSimdWidth)};
+              kSimdWidth)};
 }
 
 }  // namespace
@@ -74,12 +75,12 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   const int32_t num_fsas = a_fsas.Dim0(), num_arcs = a_fsas.values.Dim(),
                 num_states = a_fsas.RowSplits(2).Dim() - 1,
                 num_steps = num_rows + 1,
-                num_words = num_states / kLtSimdWidth + num_fsas,
+                num_words = num_states / kSimdWidth + num_fsas,
                 stride = b_fsas.scores.ElemStride0(),
                 num_columns = b_fsas.scores.Dim1(), width = WidthOf(a_fsas);
   const int64_t scores_of_step = 2 * int64_t{num_states},
                 num_frames = int64_t{num_fsas} * num_steps;
-  TORCH_CHECK(num_frames * kLtSimdWidth <= std::numeric_limits<int32_t>::max(),
+  TORCH_CHECK(num_frames * kSimdWidth <= std::numeric_limits<int32_t>::max(),
               "intersect_dense on mps counts threads in 32 bits, which ",
               num_fsas, " FSAs with up to ", num_rows,
               " rows exceed; try a smaller batch");
@@ -142,7 +143,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                      more);
   };
   const mps::Grid frames = mps::GridOf(
-      static_cast<int32_t>(num_frames) * kLtSimdWidth, kLtFrameThreads);
+      static_cast<int32_t>(num_frames) * kSimdWidth, kLtFrameThreads);
   BestPaths best;
   const int64_t *total = nullptr;
   for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
@@ -154,7 +155,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
     const char *place = "place_lattice";
     mps::Launch(
         kLattice, place,
-        {1, mps::FitThreads(kLattice, place, arcs, num_frames, kLtSimdWidth)},
+        {1, mps::FitThreads(kLattice, place, arcs, num_frames, kSimdWidth)},
         with({mps::In(kLatticeBestArcs, best_arcs),
               mps::In(kLatticeCounts, counts),
               mps::Out(kLatticeFrameStates, frame_states),
@@ -173,7 +174,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
           work, num_steps, num_waves, [&](int32_t first, int32_t last) {
             mps::Launch(
                 kLattice, "find_best_paths",
-                mps::GridOf(num_fsas * kLtSimdWidth, kLtFrameThreads),
+                mps::GridOf(num_fsas * kSimdWidth, kLtFrameThreads),
                 with({mps::Out(kLatticeBestArcs, best_arcs),
                       mps::Out(kLatticePaths, paths),
                       mps::In(kLatticeSteps, BestPathsParams{first, last})}));

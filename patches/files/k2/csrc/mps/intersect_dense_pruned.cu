@@ -29,6 +29,7 @@
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/intersect_dense_pruned.h"
 #include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/mps/pruned_problem.h"
@@ -286,7 +287,7 @@ struct PrunedBatch {
   const char *Kernel() const { return groups == 1 ? kSearch : kStep; }
   mps::Grid Grid(uint32_t threadgroups) const {
     return {threadgroups, mps::FitThreads(kPruned, Kernel(), arcs,
-                                          PrunedThreads(groups), kPrSimdWidth)};
+                                          PrunedThreads(groups), kSimdWidth)};
   }
   int64_t NumWaves() const {
     return mps::NumWaves(kPruned, Kernel(), arcs,

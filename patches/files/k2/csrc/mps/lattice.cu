@@ -19,6 +19,7 @@
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/lattice.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/torch_util.h"
@@ -83,7 +84,7 @@ Ragged<int32_t> FramedLattice::StateBatches() const {
   const char *place = "place_batches";
   mps::Launch(
       kBatches, place,
-      {1, mps::FitThreads(kBatches, place, splits1, num_parts, kLtSimdWidth)},
+      {1, mps::FitThreads(kBatches, place, splits1, num_parts, kSimdWidth)},
       {mps::In(kBatchesFrameStates, TensorOf(frame_states)),
        mps::Out(kBatchesRowSplits1, splits1),
        mps::Out(kBatchesRowSplits2, splits2), mps::In(kBatchesParams, params)});

@@ -24,6 +24,7 @@
 #include "k2/csrc/macros.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/mutual_information.h"
 #include "k2/csrc/nvtx.h"
@@ -108,7 +109,6 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
 void LaunchBands(const std::string &kernel, torch::ScalarType type,
                  const torch::Tensor &p, const mps::Arguments &arguments,
                  Params params) {
-  constexpr uint32_t kSimdWidth = 32;
   const int64_t B = p.size(0), num_rows = p.size(1);
   const std::string name = kernel +
                            (type == torch::kHalf       ? "_half"

@@ -25,6 +25,7 @@
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/ragged_ops.h"
 
@@ -85,7 +86,8 @@ struct PrunedProblem {
   // threadgroups wait for room in a core.
   int32_t Groups(int32_t asked, int64_t at_once) const {
     constexpr int64_t kFewestArcs = 3072, kFewestCores = 2, kMostOfCore = 6,
-                      kMost = kPrMaxSimdgroups * kPrSimdWidth / kPrThreads;
+                      kMostThreads = int64_t{kPrMaxSimdgroups} * kSimdWidth,
+                      kMost = kMostThreads / kPrThreads;
     if (asked > 0) return std::min<int64_t>(asked, kMost);
     const int64_t of_cores = mps::NumCores() / at_once;
     if (leaving < kFewestArcs || of_cores < kFewestCores) return 1;
@@ -133,7 +135,7 @@ struct PrunedMemory {
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
 
-  int64_t NumWords() const { return max_arcs / kPrSimdWidth + 1; }
+  int64_t NumWords() const { return max_arcs / kSimdWidth + 1; }
   int64_t BytesOfRings(int32_t num_rows) const {
     return 28 * max_states + 8 * max_arcs + 8 * NumWords() +
            16 * kPrMaxSimdgroups + 16 * (num_rows + 2);

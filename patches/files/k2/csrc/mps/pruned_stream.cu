@@ -24,6 +24,7 @@
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/intersect_dense_pruned.h"
 #include "k2/csrc/mps/kernels/pruned.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/mps/pruned_problem.h"
@@ -125,7 +126,7 @@ struct PrunedStreams::Batch {
   mps::Grid Grid() const {
     return {static_cast<uint32_t>(num_seqs * groups),
             mps::FitThreads(kPrunedStream, Kernel(), arcs,
-                            PrunedThreads(groups), kPrSimdWidth)};
+                            PrunedThreads(groups), kSimdWidth)};
   }
 
   // The arguments of search_stream, step_stream and describe_stream.

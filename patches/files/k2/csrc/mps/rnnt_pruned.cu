@@ -23,6 +23,7 @@
 #include "k2/csrc/macros.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/rnnt_pruned.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/mutual_information.h"
 #include "k2/csrc/mps/rnnt_pruned.h"
@@ -195,7 +196,7 @@ torch::Tensor RnntReduce(const torch::Tensor &scores,
                          const std::string &reduction) {
   const RnntReduceParams params = GetReduceParams(scores.size(0), reduction);
   torch::Tensor loss = EmptyLoss(scores, params);
-  mps::Launch(kRnntPruned, "rnnt_reduce", {1, 32},
+  mps::Launch(kRnntPruned, "rnnt_reduce", {1, kSimdWidth},
               {mps::In(kRpScores, scores), mps::Out(kRpLoss, loss),
                mps::In(kRpReduce, params)});
   return loss;

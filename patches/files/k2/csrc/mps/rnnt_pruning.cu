@@ -23,6 +23,7 @@
 
 #include "k2/csrc/macros.h"
 #include "k2/csrc/mps/kernels/rnnt_pruning.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/rnnt_pruning.h"
 #include "k2/csrc/nvtx.h"
@@ -32,7 +33,6 @@ namespace k2 {
 namespace {
 
 constexpr const char *kRnntPruning = "rnnt_pruning";
-constexpr int64_t kSimdWidth = 32;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 // Returns the suffix of a kernel's name for tensors of this type.
@@ -119,7 +119,7 @@ torch::Tensor RnntPrune(const torch::optional<torch::Tensor> &am,
   if (am.has_value()) Check("am", *am, type, {params.B, params.T, D});
   torch::Tensor out = torch::empty({params.B, params.T, params.R, D},
                                    lm.options().requires_grad(false));
-  constexpr int64_t kRows = kRnntPruningRowThreads / kSimdWidth;
+  constexpr int64_t kRows = kRnntPruningRowThreads / int64_t{kSimdWidth};
   const std::string name = am.has_value() ? "rnnt_joiner_input" : "rnnt_prune";
   mps::Launch(
       kRnntPruning, name + Suffix(type),
@@ -150,7 +150,7 @@ std::pair<torch::Tensor, torch::Tensor> RnntPruneBackward(
   if (needs_am) grads.first = torch::empty({B, T, D}, options);
   if (needs_lm) grads.second = torch::empty({B, num_symbols + 1, D}, options);
   if (!needs_am && !needs_lm) return grads;
-  constexpr int64_t kFrames = kRnntPruningBackwardThreads / kSimdWidth;
+  constexpr int64_t kFrames = kRnntPruningBackwardThreads / int64_t{kSimdWidth};
   const int64_t num_groups = (needs_lm ? B * (num_symbols + 1) : 0) +
                              (needs_am ? (B * T + kFrames - 1) / kFrames : 0);
   TORCH_CHECK(num_groups * kRnntPruningBackwardThreads <= kMost,

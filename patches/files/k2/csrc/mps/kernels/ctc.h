@@ -68,7 +68,6 @@ struct CtcParams {
 };
 
 enum CtcSizes {
-  kCtcSimdWidth = 32,
   // ctc_best_scores and ctc_sums keep the sums of two frames in threadgroup
   // memory if an FSA has at most this many states for each thread, and at most
   // kCtcMaxCachedStates states.

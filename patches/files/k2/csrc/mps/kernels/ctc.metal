@@ -19,6 +19,7 @@
 #include <metal_stdlib>
 
 #include "k2/csrc/mps/kernels/ctc_blocks.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // The sums of CTC and their gradients; see ctc_pass.h.
 
@@ -142,9 +143,9 @@ template <typename From, typename To>
 inline float Posterior(constant CtcParams &params, Input input, int t,
                        int arc_of_fsa, Arc arc, From from_start, To to_end,
                        FloatSum total) {
-  const uint word =
-      input.kept[t * params.num_words + input.first_word + arc_of_fsa / 32];
-  if ((word >> (arc_of_fsa % 32) & 1) == 0 ||
+  const uint word = input.kept[t * params.num_words + input.first_word +
+                               arc_of_fsa / kSimdWidth];
+  if ((word >> (arc_of_fsa % kSimdWidth) & 1) == 0 ||
       !(fabs(total.exponent) < INFINITY))
     return 0.0f;
   float score = arc.score + ScoreAt(params, input.b_scores,
@@ -171,7 +172,7 @@ struct RowGradient {
 // Returns the sum of `value` over this lane and those lanes before it that have
 // the same label.  Lanes with the same label must be adjacent.
 inline float SumOfLabel(int label, float value, int lane) {
-  for (int distance = 1; distance < kCtcSimdWidth; distance *= 2) {
+  for (int distance = 1; distance < kSimdWidth; distance *= 2) {
     const float before = simd_shuffle_up(value, ushort(distance));
     const int label_before = simd_shuffle_up(label, ushort(distance));
     if (lane >= distance && label_before == label) value += before;
@@ -205,7 +206,7 @@ inline void WriteRow(constant CtcParams &params, Input input,
                                           to_end, gradient.total);
     }
     labels[thread_id] = label;
-    values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
+    values[thread_id] = SumOfLabel(label, value, thread_id % kSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     // For each label, the last thread with the label adds up the sums that the
     // simdgroups have computed for the label.
@@ -213,8 +214,8 @@ inline void WriteRow(constant CtcParams &params, Input input,
                                                labels[thread_id + 1] != label);
     if (is_last && HasColumn(params, label)) {
       float sum = values[thread_id];
-      for (int first = thread_id / kCtcSimdWidth * kCtcSimdWidth;
-           first > 0 && labels[first - 1] == label; first -= kCtcSimdWidth)
+      for (int first = thread_id / kSimdWidth * kSimdWidth;
+           first > 0 && labels[first - 1] == label; first -= kSimdWidth)
         sum += values[first - 1];
       row[label + 1] += sum;
     }

@@ -20,6 +20,7 @@
 
 #include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/mps/kernels/ctc_blocks.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // The best paths of CTC's lattice, and the arcs that the lattice keeps; see
@@ -126,14 +127,14 @@ struct BestPath {
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
-  const int none = 0x7fffffff, lane = input.thread_index % kCtcSimdWidth;
+  const int none = 0x7fffffff, lane = input.thread_index % kSimdWidth;
   bool has_arc = true;
   while (has_arc && path.frame < end) {
     const auto now = rows.At(path.frame), next = rows.At(path.frame + 1);
     const int last = backward.arc_begins[path.state + 1];
     int found = none;
     for (int i = backward.arc_begins[path.state]; i < last && found == none;
-         i += kCtcSimdWidth) {
+         i += kSimdWidth) {
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
@@ -266,7 +267,7 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
             best_dest = best_arc >= 0 ? input.arcs[best_arc].dest_state : -1;
   for (int i = input.thread_index;; i += input.num_threads) {
     // All lanes of a simdgroup run this loop the same number of times.
-    if (i / kCtcSimdWidth * kCtcSimdWidth >= fsa.num_arcs) break;
+    if (i / kSimdWidth * kSimdWidth >= fsa.num_arcs) break;
     bool keep = false;
     if (i < fsa.num_arcs) {
       const Arc arc = input.arcs[i];
@@ -283,9 +284,9 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
            i == best_arc);
     }
     const uint bits = Ballot(keep);
-    if (i % kCtcSimdWidth == 0)
+    if (i % kSimdWidth == 0)
       pruning
-          .kept[t * params.num_words + input.first_word + i / kCtcSimdWidth] =
+          .kept[t * params.num_words + input.first_word + i / kSimdWidth] =
           bits;
   }
 }

@@ -22,6 +22,7 @@
 #include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/ctc.h"
 #include "k2/csrc/mps/kernels/ctc_sums.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: CTC without a lattice.
 //
@@ -74,7 +75,7 @@ inline Fsa GetFsa(int fsa, device const int *state_begins,
 // Returns the index, among the words of a frame, of the word that has the bit
 // of an arc.  No two graphs share a word.
 inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
-  return info.arc_begin / 32 + fsa + arc_of_fsa / 32;
+  return info.arc_begin / kSimdWidth + fsa + arc_of_fsa / kSimdWidth;
 }
 
 inline bool HasColumn(constant CtcParams &params, int label) {
@@ -174,9 +175,10 @@ struct Loaded {
 template <typename Sum>
 inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
   const int column = metal::max(arc.column, 0);  // NOLINT
-  return Loaded{
-      HasAllPaths<Sum>() ? input.kept[frame.first_word + arc.arc / 32] : 0,
-      input.b_scores[frame.row_begin + column]};
+  const uint kept = HasAllPaths<Sum>()
+                        ? input.kept[frame.first_word + arc.arc / kSimdWidth]
+                        : 0;
+  return Loaded{kept, input.b_scores[frame.row_begin + column]};
 }
 
 // Returns the sum over one path, which consists of one arc.  Returns an empty
@@ -191,7 +193,7 @@ inline BestScore OneArc<BestScore>(Loaded loaded, Frame, IncidentArc arc) {
 }
 template <typename T>
 inline PathSum<float, T> ExpOfArc(Loaded loaded, Frame frame, IncidentArc arc) {
-  const bool is_kept = (loaded.kept >> (arc.arc % 32) & 1) != 0;
+  const bool is_kept = (loaded.kept >> (arc.arc % kSimdWidth) & 1) != 0;
   const float sum = arc.score + loaded.score,
               score = arc.penalized ? sum + frame.penalty : sum;
   PathSum<float, T> ans = ExpOf<PathSum<float, T>>(score);

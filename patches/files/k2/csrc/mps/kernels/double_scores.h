@@ -62,7 +62,6 @@ struct DoubleScoresParams {
 };
 
 enum DoubleScoresSizes {
-  kDsSimdWidth = 32,
   kDsArcThreads = 256,  // threads of a threadgroup, in kernels that use Part
   kDsArcsOfThread = 3,  // arcs of a state that a thread loads ahead
 };

@@ -43,7 +43,6 @@ struct GraphIndexParams {
 };
 
 enum GraphIndexSizes {
-  kGiSimdWidth = 32,
   kGiMaxThreads = 1024,
 };
 

@@ -48,7 +48,6 @@ struct IntersectDenseParams {
 };
 
 enum IntersectDenseSizes {
-  kIdSimdWidth = 32,
   kIdMaxThreads = 1024,
   // If an FSA has at most this many states, threadgroup memory keeps the scores
   // of two frames.

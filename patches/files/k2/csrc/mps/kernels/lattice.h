@@ -128,7 +128,6 @@ enum LatticeTotals {
 enum LatticeFlags { kLtUnknown = 0x40000000 };
 
 enum LatticeSizes {
-  kLtSimdWidth = 32,
   kLtMaxThreads = 1024,
   // The most threads of a threadgroup, in kernels with a simdgroup for each
   // frame or FSA.  With fewer threads, a GPU gives each thread more registers.

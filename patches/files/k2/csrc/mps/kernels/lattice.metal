@@ -20,6 +20,7 @@
 
 #include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/mps/kernels/lattice_counts.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // Makes the lattice of intersect_dense from the scores of states.  The lattice
 // is bit for bit identical to the lattice that
@@ -66,7 +67,7 @@ using namespace metal;
 // of an FSA may have unused bits.  FSAs do not share words, because adding
 // `index` leaves an additional word for each earlier FSA.
 inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
-  return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
+  return long(t) * params.num_words + fsa.first_state / kSimdWidth + index;
 }
 
 // words       a pair for each 32 states of a frame: 32 bits, with a 1 for each
@@ -81,8 +82,8 @@ kernel void count_lattice(K2_LATTICE_INPUTS,
                           device Count *counts [[buffer(kLatticeCounts)]],
                           uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
-  const int frame = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int frame = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
   if (index >= params.num_fsas) return;
   const Fsa fsa = GetFsa(in, index, params);
@@ -199,8 +200,8 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
 
 // Returns the number of a frame's kept states before `state`.
 inline int Rank(device const uint2 *words, int state) {
-  const uint2 word = words[state / kLtSimdWidth];
-  return int(word.y) + int(popcount(Below(word.x, state % kLtSimdWidth)));
+  const uint2 word = words[state / kSimdWidth];
+  return int(word.y) + int(popcount(Below(word.x, state % kSimdWidth)));
 }
 
 // words        see count_lattice
@@ -228,8 +229,8 @@ kernel void emit_lattice(
     device int *arc_map_b [[buffer(kLatticeArcMapB)]],
     uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
-  const int frame = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int frame = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
   if (index >= params.num_fsas) return;
   const Fsa fsa = GetFsa(in, index, params);
@@ -239,7 +240,7 @@ kernel void emit_lattice(
             arcs_end = frame_arcs[frame + 1];
 
   if (lane == 0 && t == 0) row_splits1[index] = states_begin;
-  for (int i = states_begin + lane; i < states_end; i += kLtSimdWidth)
+  for (int i = states_begin + lane; i < states_end; i += kSimdWidth)
     row_ids1[i] = index;
 
   int position = frame_arcs[frame];
@@ -250,7 +251,7 @@ kernel void emit_lattice(
     device const uint2 *to_words = words + WordsOf(fsa, index, t + 1, params);
     const int end = leaving_begins[fsa.first_state + fsa.num_states];
     for (int begin = leaving_begins[fsa.first_state]; begin < end;
-         begin += kLtSimdWidth) {
+         begin += kSimdWidth) {
       const int i = begin + lane;
       const Arc arc = in.arcs[i < end ? i : begin];
       const bool kept = i < end && IsKept(leaving, arc, i);
@@ -275,7 +276,7 @@ kernel void emit_lattice(
     }
   }
   // The states after last_row have no arcs either.
-  for (int r = last_row + 1 + lane; r < states_end; r += kLtSimdWidth)
+  for (int r = last_row + 1 + lane; r < states_end; r += kSimdWidth)
     row_splits2[r] = arcs_end;
   if (frame == params.num_fsas * params.num_steps - 1 && lane == 0) {
     row_splits1[params.num_fsas] = states_end;
@@ -303,8 +304,8 @@ kernel void find_best_paths(K2_LATTICE_INPUTS,
                             [[buffer(kLatticeSteps)]],
                             uint thread_index [[thread_position_in_grid]]) {
   const Input in = K2_LATTICE_INPUT;
-  const int index = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int index = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   if (index >= params.num_fsas) return;
   const Fsa fsa = GetFsa(in, index, params);
   device int *path = paths + 3 * index;
@@ -331,7 +332,7 @@ kernel void find_best_paths(K2_LATTICE_INPUTS,
                 end = leaving_begins[fsa.first_state + state + 1];
       num_states += 1;
       num_leaving += end - begin;
-      for (int i = begin; i < end && best == INT_MAX; i += kLtSimdWidth) {
+      for (int i = begin; i < end && best == INT_MAX; i += kSimdWidth) {
         int mine = INT_MAX;
         if (i + lane < end) {
           const Arc arc = arcs[i + lane];

@@ -20,6 +20,7 @@
 
 #include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // Finds the batches of states of a lattice, and the arcs that enter each state.
@@ -55,8 +56,8 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
                           constant BatchesParams &params
                           [[buffer(kBatchesParams)]],
                           uint thread_index [[thread_position_in_grid]]) {
-  const int frame = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int frame = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   if (frame >= params.num_fsas * params.num_steps) return;
   const int first_frame = frame - frame % params.num_steps;
   const int states_begin = frame_states[frame],
@@ -66,15 +67,15 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
             end = frame_arcs[frame];
   device int *mine = next + states_begin;
 
-  for (int s = lane; s < num_states; s += kLtSimdWidth) mine[s] = 0;
+  for (int s = lane; s < num_states; s += kSimdWidth) mine[s] = 0;
   simdgroup_barrier(mem_flags::mem_device);
   int place = begin;
   for (int pass = 0; pass < 2; ++pass) {
-    for (int first = begin; first < end; first += kLtSimdWidth) {
+    for (int first = begin; first < end; first += kSimdWidth) {
       const int i = first + lane;
       const int state = i < end ? arcs[i].dest_state + offset : -1;
       uint same = 0;
-      for (int j = 0; j < kLtSimdWidth; ++j)
+      for (int j = 0; j < kSimdWidth; ++j)
         same |= uint(simd_broadcast(state, ushort(j)) == state) << j;
       const int before = int(popcount(Below(same, lane))),
                 count = int(popcount(same));
@@ -87,7 +88,7 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
       simdgroup_barrier(mem_flags::mem_device);
     }
     if (pass == 0) {
-      for (int first = 0; first < num_states; first += kLtSimdWidth) {
+      for (int first = 0; first < num_states; first += kSimdWidth) {
         const int s = first + lane;
         const int count = s < num_states ? mine[s] : 0;
         const int sum = simd_prefix_inclusive_sum(count);
@@ -95,7 +96,7 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(kBatchesArcs)]],
           mine[s] = place + sum - count;
           row_splits[states_begin + s] = place + sum - count;
         }
-        place += simd_broadcast(sum, ushort(kLtSimdWidth - 1));
+        place += simd_broadcast(sum, ushort(kSimdWidth - 1));
       }
       simdgroup_barrier(mem_flags::mem_device);
     }
@@ -160,12 +161,12 @@ kernel void fill_batches(device const int *frame_states
                          constant BatchesParams &params
                          [[buffer(kBatchesParams)]],
                          uint thread_index [[thread_position_in_grid]]) {
-  const int frame = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int frame = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   if (frame >= params.num_fsas * params.num_steps) return;
   const int fsa = frame / params.num_steps, t = frame % params.num_steps,
             begin = frame_states[frame], end = frame_states[frame + 1],
             at = row_splits2[t * params.num_fsas + fsa];
-  for (int state = begin + lane; state < end; state += kLtSimdWidth)
+  for (int state = begin + lane; state < end; state += kSimdWidth)
     states[at + state - begin] = state;
 }

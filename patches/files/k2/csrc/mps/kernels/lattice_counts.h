@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_KERNELS_LATTICE_COUNTS_H_
 
 #include "k2/csrc/mps/kernels/lattice_frames.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: a simdgroup counts the states and arcs that intersect_dense
 // keeps in a frame.
@@ -62,9 +63,9 @@ struct Count {
 inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
                          device uint2 *words, int lane) {
   Count count = {0, 0, 0, 0};
-  const int num_words = (fsa.num_states + kLtSimdWidth - 1) / kLtSimdWidth;
+  const int num_words = (fsa.num_states + kSimdWidth - 1) / kSimdWidth;
   for (int word = 0; word < num_words; ++word) {
-    const int s = word * kLtSimdWidth + lane;
+    const int s = word * kSimdWidth + lane;
     const bool kept = s < fsa.num_states && IsKept(states, s);
     if (kept) count.leaving_arcs += arc_begins[s + 1] - arc_begins[s];
     const uint bits = Ballot(kept);
@@ -92,7 +93,7 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {
   int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
-  for (; begin < end; begin += kLtSimdWidth) {
+  for (; begin < end; begin += kSimdWidth) {
     const int i = begin + lane;
     const Arc arc = in.arcs[i < end ? i : begin];
     const bool kept = i < end && IsKept(leaving, arc, i);
@@ -122,7 +123,7 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
 // states that they enter.
 inline int CountEntered(Input in, Arcs incoming, int begin, int end, int lane) {
   int num_dests = 0, last_dest = -1;
-  for (; begin < end; begin += kLtSimdWidth) {
+  for (; begin < end; begin += kSimdWidth) {
     const int at = begin + lane, i = in.incoming[at < end ? at : begin];
     const Arc arc = in.arcs[i];
     const uint bits = Ballot(at < end && IsKept(incoming, arc, i));

@@ -19,6 +19,7 @@
 #include <metal_stdlib>
 
 #include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // Computes the gradients of the graphs and of b_scores from the gradient of the
@@ -51,13 +52,13 @@ kernel void dense_grad(
     device float *grad [[buffer(kLatticeGradGrad)]],
     constant LatticeGradParams &params [[buffer(kLatticeGradParams)]],
     uint thread_index [[thread_position_in_grid]]) {
-  const int row = int(thread_index) / kLtSimdWidth,
-            lane = int(thread_index) % kLtSimdWidth;
+  const int row = int(thread_index) / kSimdWidth,
+            lane = int(thread_index) % kSimdWidth;
   if (row >= params.num_rows) return;
   const int sequence = Find(row_begins, params.num_sequences, row),
             t = row - row_begins[sequence];
   const long first = long(row) * params.num_columns;
-  for (int i = lane; i < params.num_columns; i += kLtSimdWidth)
+  for (int i = lane; i < params.num_columns; i += kSimdWidth)
     grad[first + i] = 0.0f;
   simdgroup_barrier(mem_flags::mem_device);
   // Finds the first FSA of this sequence.  If this sequence has no FSA, finds
@@ -72,13 +73,13 @@ kernel void dense_grad(
   }
   for (; fsa < params.num_fsas && a_to_b_map[fsa] == sequence; ++fsa) {
     const int frame = fsa * params.num_steps + t, end = frame_arcs[frame + 1];
-    for (int begin = frame_arcs[frame]; begin < end; begin += kLtSimdWidth) {
+    for (int begin = frame_arcs[frame]; begin < end; begin += kSimdWidth) {
       const int i = begin + lane;
       const int at = i < end ? arc_map_b[i] : -1;
       const float own = i < end ? arc_grad[i] : 0.0f;
       float sum = i < end ? grad[at] : 0.0f;
       bool is_first = true;
-      for (int j = 0; j < kLtSimdWidth; ++j) {
+      for (int j = 0; j < kSimdWidth; ++j) {
         const int other = simd_broadcast(at, ushort(j));
         const float term = simd_broadcast(own, ushort(j));
         if (other == at) {

@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_
 #define K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_
 
+#include "k2/csrc/mps/kernels/simd_width.h"
+
 // Shared by the host and the kernels of mutual_information.metal.
 
 // The arguments of the kernels.  Each kernel has some of these arguments.
@@ -47,10 +49,11 @@ struct MutualInformationParams {
 };
 
 enum MutualInformationSizes {
-  kMiMaxRows = 256,    // most rows of a band; limited by threadgroup memory
-  kMiFewRows = 128,    // most rows in instances with half as much memory
-  kMiRowsOfTile = 32,  // rows of a tile: one for each lane of a simdgroup
-  kMiColumns = 8,      // columns of a tile; must be even
+  kMiMaxRows = 256,  // most rows of a band; limited by threadgroup memory
+  kMiFewRows = 128,  // most rows in instances with half as much memory
+  // The rows of a tile: one for each lane of a simdgroup.
+  kMiRowsOfTile = kSimdWidth,
+  kMiColumns = 8,  // columns of a tile; must be even
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

@@ -126,7 +126,6 @@ enum PrunedPhase {
 };
 
 enum PrunedSizes {
-  kPrSimdWidth = 32,
   // Threads of a threadgroup of step_pruned.  The number is small so that a
   // core has room for several threadgroups.
   kPrThreads = 128,

@@ -23,6 +23,7 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_describe.h"
 #include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // intersect_dense_pruned on the GPU.  The host does nothing between frames.
 // The lattice is bit for bit identical to the lattice that
@@ -92,8 +93,8 @@ kernel void search_pruned(K2_PRUNED_MEMORY,
   const Sequence seq =
       K2_PRUNED_SEQUENCE(part.first_seq + int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
-                     sums + 2 * kPrSimdWidth * simdgroup,
-                     queues + 2 * kPrSimdWidth * simdgroup};
+                     sums + 2 * kSimdWidth * simdgroup,
+                     queues + 2 * kSimdWidth * simdgroup};
   int t = 0;
   if (part.first_window == 0)
     StartSequence(seq, team);
@@ -174,8 +175,8 @@ kernel void step_pruned(K2_PRUNED_MEMORY,
   Sequence seq = K2_PRUNED_SEQUENCE(step.first_seq + place, place);
   const Team team = {int(number * num_simdgroups + simdgroup),
                      int(groups * num_simdgroups), int(lane),
-                     sums + 2 * kPrSimdWidth * simdgroup,
-                     queues + 2 * kPrSimdWidth * simdgroup};
+                     sums + 2 * kSimdWidth * simdgroup,
+                     queues + 2 * kSimdWidth * simdgroup};
   if (step.window >= 0 && team_number + 1 == step.num_teams) {
     seq.counts += kPrMaxSimdgroups;
     DoWindowStep(seq, team, WindowOf(step.window, params.num_rows),

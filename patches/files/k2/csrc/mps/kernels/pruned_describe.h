@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: finds what the properties of a lattice depend on.
 
@@ -37,7 +38,7 @@ struct Description {
 
 // Describes arcs `begin` to `end` - 1 of seq.out.  This thread processes arcs
 // begin + first, begin + first + step, and so on.  All lanes of a simdgroup
-// call this function.  In lane 0, `first` is a multiple of kPrSimdWidth.  From
+// call this function.  In lane 0, `first` is a multiple of kSimdWidth.  From
 // lane to lane, `first` grows by 1.  ends.IsFinal(arc) returns whether an arc
 // enters the final state.
 template <typename Ends>
@@ -75,7 +76,7 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
   atomic_fetch_or_explicit(to.lacks, simd_or(lacks), memory_order_relaxed);
   entered = simd_sum(entered);
   left = simd_sum(left);
-  if (first % kPrSimdWidth != 0) return;
+  if (first % kSimdWidth != 0) return;
   atomic_fetch_add_explicit(to.entered, entered, memory_order_relaxed);
   atomic_fetch_add_explicit(to.left, left, memory_order_relaxed);
 }

@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_KERNELS_PRUNED_FRAME_H_
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: one frame of intersect_dense_pruned, in steps with a
 // barrier between them:
@@ -78,7 +79,7 @@ struct Words {
 };
 
 inline int NumWords(int num_arcs) {
-  return (num_arcs + kPrSimdWidth - 1) / kPrSimdWidth;
+  return (num_arcs + kSimdWidth - 1) / kSimdWidth;
 }
 
 inline Words WordsOf(Team team, int num_words) {
@@ -93,23 +94,23 @@ inline void Expand(Sequence seq, Team team, int t) {
   const bool is_partial = IsPartial(seq, t);
   const int final_state = seq.first_state + seq.num_states - 1;
   const Words words = WordsOf(team, NumWords(frame.num_arcs));
-  const int end = min(words.end * kPrSimdWidth, frame.num_arcs);  // NOLINT
-  int at = words.begin * kPrSimdWidth, best = kOrderedMinusInfinity;
+  const int end = min(words.end * kSimdWidth, frame.num_arcs);  // NOLINT
+  int at = words.begin * kSimdWidth, best = kOrderedMinusInfinity;
   bool is_nan = false;
   // The state that arc `at` leaves.
   int first = at < end ? FirstFrom(seq, team, frame, at + 1) - 1 : 0;
-  for (; at < end; first += kPrSimdWidth) {
+  for (; at < end; first += kSimdWidth) {
     const Sources sources =
-        SourcesFrom(seq, team, frame, first, kNone, kPrSimdWidth);
+        SourcesFrom(seq, team, frame, first, kNone, kSimdWidth);
     const int until = min(end, sources.end);  // NOLINT
-    for (; at < until; at += kUnroll * kPrSimdWidth) {
+    for (; at < until; at += kUnroll * kSimdWidth) {
       Step steps[kUnroll];
       Arc arcs[kUnroll];
       float scores[kUnroll];
       // An arc that does not exist is replaced by an arc that exists, so that
       // no lane branches.
       for (int k = 0; k < kUnroll; ++k) {
-        const int i = at + k * kPrSimdWidth + team.lane;
+        const int i = at + k * kSimdWidth + team.lane;
         steps[k] = StepOf(sources, min(i, until - 1) - sources.base,  // NOLINT
                           i < until);
         arcs[k] = seq.arcs[steps[k].graph_arc];
@@ -156,7 +157,7 @@ inline void Insert(Sequence seq, Team team, int t) {
     float scores[kUnroll];
     int dests[kUnroll];
     for (int k = 0; k < kUnroll; ++k) {
-      const int i = (first + k * team.size) * kPrSimdWidth + team.lane;
+      const int i = (first + k * team.size) * kSimdWidth + team.lane;
       const bool exists = i < frame.num_arcs;
       const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
       scores[k] = exists ? seq.end_scores[place] : -INFINITY;
@@ -170,7 +171,7 @@ inline void Insert(Sequence seq, Team team, int t) {
     }
     for (int k = 0; k < kUnroll; ++k) {
       const int word = first + k * team.size,
-                i = word * kPrSimdWidth + team.lane;
+                i = word * kSimdWidth + team.lane;
       const bool is_over = scores[k] > cutoff;
       const uint bits = Ballot(is_over);
       if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
@@ -202,7 +203,7 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
     int dests[kUnroll], firsts[kUnroll];
     for (int k = 0; k < kUnroll; ++k) {
       const int word = min(first + k, words.end - 1),  // NOLINT
-          i = word * kPrSimdWidth + team.lane;
+          i = word * kSimdWidth + team.lane;
       is_over[k] = first + k < words.end &&
                    (seq.over_cutoff[word] >> team.lane & 1u) != 0;
       dests[k] =
@@ -212,8 +213,8 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
       firsts[k] = Get(table + 2 * long(dests[k]));  // NOLINT
     for (int k = 0; k < kUnroll; ++k) {
       const int word = first + k;
-      const bool is_first = is_over[k] && firsts[k] == word * kPrSimdWidth +
-                                                           team.lane;
+      const bool is_first =
+          is_over[k] && firsts[k] == word * kSimdWidth + team.lane;
       if (is_first) {
         const int begin = seq.leaving_begins[dests[k]],
                   end = seq.leaving_begins[dests[k] + 1];
@@ -237,7 +238,7 @@ struct Sums {
 
 inline Sums SumsOf(Sequence seq, Team team) {
   Sums ans = {0, 0, 0, 0};
-  for (int i = team.lane; i < team.size; i += kPrSimdWidth) {
+  for (int i = team.lane; i < team.size; i += kSimdWidth) {
     const int2 count = seq.counts[i];
     ans.states += count.x;
     ans.arcs += count.y;
@@ -258,7 +259,7 @@ inline int InUse(int begin, int end, int size) {
 // more than `nth` set bits.
 inline int NthBit(uint bits, int nth) {
   int place = 0;
-  for (int width = kPrSimdWidth / 2; width > 0; width /= 2) {
+  for (int width = kSimdWidth / 2; width > 0; width /= 2) {
     const uint low = (bits >> place) & ((1u << width) - 1u);
     const int count = static_cast<int>(popcount(low));
     if (nth < count) continue;
@@ -297,19 +298,19 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   if (!fits) return;
   device atomic_int *table = TableOf(seq, t);
   const Words words = WordsOf(team, NumWords(frame.num_arcs));
-  for (int begin = words.begin; begin < words.end; begin += kPrSimdWidth) {
+  for (int begin = words.begin; begin < words.end; begin += kSimdWidth) {
     const int word = begin + team.lane;
     const uint bits = word < words.end ? seq.is_first[word] : 0;
     const int count = static_cast<int>(popcount(bits)),
               before = Exclusive(count), total = simd_sum(count);
-    for (int offset = 0; offset < total; offset += kPrSimdWidth) {
+    for (int offset = 0; offset < total; offset += kSimdWidth) {
       const int i = offset + team.lane, lane = LaneOf(before, i),
                 nth = i - simd_shuffle(before, ushort(lane));
       const uint of_word = simd_shuffle(bits, ushort(lane));
       const bool exists = i < total;
       int dest = 0, first_arc = 0, degree = 0;
       if (exists) {
-        const int arc = (begin + lane) * kPrSimdWidth + NthBit(of_word, nth);
+        const int arc = (begin + lane) * kSimdWidth + NthBit(of_word, nth);
         dest = seq.dests[ArcAt(seq, frame.first_arc + arc)];
         first_arc = seq.leaving_begins[dest];
         degree = seq.leaving_begins[dest + 1] - first_arc;
@@ -343,8 +344,8 @@ inline void Resolve(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
   const float beam = seq.params->output_beam + 2.5f;
-  const int step = team.size * kPrSimdWidth;
-  for (int first = team.index * kPrSimdWidth + team.lane;
+  const int step = team.size * kSimdWidth;
+  for (int first = team.index * kSimdWidth + team.lane;
        first < frame.num_arcs; first += kUnroll * step) {
     int dests[kUnroll], numbers[kUnroll];
     float bests[kUnroll], scores[kUnroll];
@@ -376,8 +377,8 @@ inline void ForgetStates(Sequence seq, Team team, int t) {
   if (t == 0) return;
   const Frame frame = seq.frames[t];
   device atomic_int *table = TableOf(seq, t - 1);
-  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
-       j += team.size * kPrSimdWidth) {
+  for (int j = team.index * kSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kSimdWidth) {
     const int place = StateAt(seq, frame.first_state + j);
     device atomic_int *of_state =
         table + 2 * long(seq.active[place].state);  // NOLINT

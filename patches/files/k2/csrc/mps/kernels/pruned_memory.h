@@ -22,6 +22,7 @@
 #include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/pruned.h"
 #include "k2/csrc/mps/kernels/pruned_beam.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
 // For kernels only: the memory of intersect_dense_pruned, and how a team of
@@ -195,7 +196,7 @@ inline Sequence GetSequence(
 struct Team {
   int index, size;  // the index of this simdgroup, the size of the team
   int lane;
-  // Memory of this simdgroup, [2 * kPrSimdWidth] each.
+  // Memory of this simdgroup, [2 * kSimdWidth] each.
   threadgroup atomic_int *sums;
   threadgroup int *queue;
   bool IsFirst() const { return index == 0 && lane == 0; }
@@ -212,7 +213,7 @@ inline int Exclusive(int value) { return simd_prefix_exclusive_sum(value); }
 // to lane, and must not exceed `at` in lane 0.
 inline int LaneOf(int begin, int at) {
   int lane = 0;
-  for (int step = kPrSimdWidth / 2; step > 0; step /= 2) {
+  for (int step = kSimdWidth / 2; step > 0; step /= 2) {
     const int other = simd_shuffle(begin, ushort(lane + step));
     if (other <= at) lane += step;
   }
@@ -262,7 +263,7 @@ inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
 inline int FirstFrom(Sequence seq, Team team, Frame frame, int at) {
   int low = 0, high = frame.num_states;
   while (low < high) {
-    const int step = (high - low + kPrSimdWidth - 1) / kPrSimdWidth,
+    const int step = (high - low + kSimdWidth - 1) / kSimdWidth,
               i = low + team.lane * step;
     const bool is_before =
         i < high &&
@@ -288,7 +289,7 @@ inline Step StepOf(Sources sources, int i, bool exists) {
 template <typename Visitor>
 inline void VisitAll(Team team, Sources sources, int total,
                      thread Visitor &visitor) {
-  for (int offset = 0; offset < total; offset += kPrSimdWidth) {
+  for (int offset = 0; offset < total; offset += kSimdWidth) {
     const int i = offset + team.lane;
     visitor.Visit(StepOf(sources, i, i < total));
   }
@@ -307,12 +308,12 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
   // A bit for each of the kPrAhead arcs that this lane loads at once, 1 if the
   // arc is kept.
   uint kept = 0;
-  for (int n = 0; n * kPrSimdWidth < total; ++n) {
-    const int i = n * kPrSimdWidth + team.lane;
+  for (int n = 0; n * kSimdWidth < total; ++n) {
+    const int i = n * kSimdWidth + team.lane;
     if (n % kPrAhead == 0) {
       kept = 0;
       for (int k = 0; k < kPrAhead; ++k) {
-        const int ahead = i + k * kPrSimdWidth,
+        const int ahead = i + k * kSimdWidth,
                   at = frame.first_arc + sources.base +
                        (ahead < total ? ahead : 0);
         const int dest = seq.dests[ArcAt(seq, at)];
@@ -322,7 +323,7 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
     const bool is_kept = (kept >> (n % kPrAhead) & 1u) != 0;
     const uint bits = Ballot(is_kept);
     if (bits == 0) continue;
-    if (waiting == 0 && popcount(bits) >= kPrSimdWidth / 2) {
+    if (waiting == 0 && popcount(bits) >= kSimdWidth / 2) {
       simdgroup_barrier(mem_flags::mem_device);
       visitor.Visit(StepOf(sources, is_kept ? i : 0, is_kept));
       continue;
@@ -333,10 +334,10 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
     waiting += static_cast<int>(popcount(bits));
     // Visit() may write `dests`, which other lanes have read.
     simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    if (waiting < kPrSimdWidth) continue;
-    waiting -= kPrSimdWidth;
+    if (waiting < kSimdWidth) continue;
+    waiting -= kSimdWidth;
     const int next = team.queue[team.lane],
-              later = team.lane < waiting ? team.queue[kPrSimdWidth + team.lane]
+              later = team.lane < waiting ? team.queue[kSimdWidth + team.lane]
                                           : 0;
     simdgroup_barrier(mem_flags::mem_threadgroup);
     if (team.lane < waiting) team.queue[team.lane] = later;
@@ -375,9 +376,9 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
   int first = team.index;
   if (!one_each)
     first = first == 0 ? 0 : FirstFrom(seq, team, frame, first * share);
-  for (int count = kPrSimdWidth; count == kPrSimdWidth; first += count) {
+  for (int count = kSimdWidth; count == kSimdWidth; first += count) {
     const Sources sources = SourcesFrom(seq, team, frame, first, limit,
-                                        one_each ? 1 : kPrSimdWidth);
+                                        one_each ? 1 : kSimdWidth);
     count = sources.count;
     if (count == 0) return;
     visitor.Before(sources.exists, sources.place, sources.state);

@@ -24,6 +24,7 @@ using namespace metal;
 #include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_stream.h"
 #include "k2/csrc/mps/kernels/pruned_window.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // OnlineDenseIntersecter on the GPU: intersect_dense_pruned in chunks of
 // frames.  The results are bit for bit identical to those of
@@ -131,8 +132,8 @@ inline Window LiveWindow(Sequence seq) {
 inline void FindFinalArcs(Sequence seq, Team team) {
   if (seq.num_rows != kPrHistory + 1) return;
   const Frame frame = seq.frames[kPrHistory];
-  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
-       j += team.size * kPrSimdWidth) {
+  for (int j = team.index * kSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kSimdWidth) {
     const Active state = seq.active[StateAt(seq, frame.first_state + j)];
     FindFinalArc(seq, state.graph_arc, seq.leaving_begins[state.state + 1]);
   }
@@ -247,8 +248,8 @@ kernel void search_stream(K2_PRUNED_MEMORY,
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq = K2_PRUNED_SEQUENCE(int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
-                     sums + 2 * kPrSimdWidth * simdgroup,
-                     queues + 2 * kPrSimdWidth * simdgroup};
+                     sums + 2 * kSimdWidth * simdgroup,
+                     queues + 2 * kSimdWidth * simdgroup};
   DoFrameStep(seq, team, kPrStart, 0);
   Barrier();
   for (int t = kPrHistory; t < seq.num_rows; ++t) {
@@ -276,8 +277,8 @@ kernel void step_stream(K2_PRUNED_MEMORY,
   const Sequence seq = K2_PRUNED_SEQUENCE(place, place);
   const Team team = {int(number * num_simdgroups + simdgroup),
                      int(step.groups * num_simdgroups), int(lane),
-                     sums + 2 * kPrSimdWidth * simdgroup,
-                     queues + 2 * kPrSimdWidth * simdgroup};
+                     sums + 2 * kSimdWidth * simdgroup,
+                     queues + 2 * kSimdWidth * simdgroup};
   if (step.phase != kPrNoPhase)
     DoFrameStep(seq, team, step.phase, step.t);
   else

@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_
 
 #include "k2/csrc/mps/kernels/pruned_memory.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: prunes a window of frames, and adds states and arcs to the
 // lattice, in steps with a barrier between them:
@@ -48,8 +49,8 @@ inline Window WindowOf(int index, int num_rows) {
 
 inline void StartBackward(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
-  for (int j = team.index * kPrSimdWidth + team.lane; j < frame.num_states;
-       j += team.size * kPrSimdWidth) {
+  for (int j = team.index * kSimdWidth + team.lane; j < frame.num_states;
+       j += team.size * kSimdWidth) {
     const int place = StateAt(seq, frame.first_state + j);
     // The forward score is finite, because a score of -infinity is not over a
     // cutoff, and other scores that are not finite are errors.
@@ -124,7 +125,7 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
                      t,
                      team.lane,
                      team.sums,
-                     team.sums + kPrSimdWidth,
+                     team.sums + kSimdWidth,
                      frame.first_arc,
                      seq.frames[t + 1].first_state,
                      IsPartial(seq, t),
@@ -158,7 +159,7 @@ inline void Count(Sequence seq, Team team, Window window) {
   const Numbered states = NumberedBy(seq, window);
   const Words mine = StatesOf(team, states.count);
   int num_states = 0, num_arcs = 0;
-  for (int j = mine.begin + team.lane; j < mine.end; j += kPrSimdWidth) {
+  for (int j = mine.begin + team.lane; j < mine.end; j += kSimdWidth) {
     const int kept = seq.num_kept[StateAt(seq, states.first + j)];
     if (kept < 0) continue;
     num_states += j >= states.num_old ? 1 : 0;
@@ -180,7 +181,7 @@ inline void Number(Sequence seq, Team team, Window window) {
     return;
   int number = states_before + sums.states_before,
       first_arc = arcs_before + sums.arcs_before;
-  for (int begin = mine.begin; begin < mine.end; begin += kPrSimdWidth) {
+  for (int begin = mine.begin; begin < mine.end; begin += kSimdWidth) {
     const int j = begin + team.lane;
     const bool exists = j < mine.end;
     const int place = StateAt(seq, states.first + (exists ? j : 0)),

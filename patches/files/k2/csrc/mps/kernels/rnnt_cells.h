@@ -19,10 +19,10 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 
+#include "k2/csrc/mps/kernels/simd_width.h"
+
 // For kernels only: code that the kernels of rnnt_smoothed.metal and
 // rnnt_smoothed_grad.metal share.
-
-constant int kSimdWidth = 32;
 
 // The row on which a thread's simdgroup works.
 struct Row {

@@ -20,6 +20,7 @@
 
 #include "k2/csrc/mps/kernels/log_add.h"
 #include "k2/csrc/mps/kernels/rnnt_pruned.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // The kernels of rnnt_loss_pruned() and rnnt_loss(), except the recursion,
 // which is in mutual_information.metal.
@@ -40,7 +41,6 @@
 
 using namespace metal;
 
-constant int kSimdWidth = 32;
 constant int kSimdgroups = kRpThreads / kSimdWidth;
 // The number of elements of a row that a lane loads at once.
 constant int kUnroll = 4;

@@ -19,13 +19,13 @@
 #include <metal_stdlib>
 
 #include "k2/csrc/mps/kernels/rnnt_pruning.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // The kernels of get_rnnt_prune_ranges() and do_rnnt_pruning(), and kernels
 // that compute a joiner's input, tanh(am + lm), from pruned am and lm.
 
 using namespace metal;
 
-constant int kSimdWidth = 32;
 constant int kNoBegin = 1 << 30;  // greater than the start of any range
 
 // Replaces values[t * stride] by step * t - max(low, m), for t from `from` to

@@ -23,6 +23,7 @@
 using namespace metal;
 
 #include "k2/csrc/mps/kernels/rnnt_cells.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // The kernels of rnnt_loss_smoothed() and rnnt_loss_simple() of
 // k2/python/k2/rnnt_loss.py, except the recursion.  F. Kuang et al., Pruned

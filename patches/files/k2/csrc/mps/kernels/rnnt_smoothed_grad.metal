@@ -23,6 +23,7 @@
 using namespace metal;
 
 #include "k2/csrc/mps/kernels/rnnt_cells.h"
+#include "k2/csrc/mps/kernels/simd_width.h"
 
 // Computes the gradients of lm and am from the gradients of px and py; see
 // rnnt_smoothed.metal.
