@@ -38,16 +38,11 @@ int32_t LanesOfCtcState(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kCtcArcsOfLane);
 }
 
-// Returns an instance of ctc_sums or of ctc_best_scores, with enough threads
-// for one and a half times the average number of states.  In a larger FSA, each
-// thread has several states.  The function does not use the size of the largest
-// FSA, because the host would have to wait to learn this size.
+// Returns an instance of ctc_sums or of ctc_best_scores.
 mps::Instance InstanceOf(const char *source, const char *kernel, FsaVec &fsas) {
-  const int64_t num_fsas = fsas.Dim0(),
-                states = int64_t{fsas.TotSize(1)} * 3 / 2;
   return mps::FitInstance(
       source, kernel, ToTorch(fsas.values),
-      (states + num_fsas - 1) / num_fsas * LanesOfCtcState(fsas),
+      mps::ThreadsOfFsa(fsas.TotSize(1), fsas.Dim0(), LanesOfCtcState(fsas)),
       kSimdWidth);
 }
 

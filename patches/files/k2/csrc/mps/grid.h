@@ -98,6 +98,23 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
+/* Returns how many threads a threadgroup wants that goes through the states of
+   one FSA: enough for one and a half times the average number of states.  In a
+   larger FSA, each thread has several states.
+
+   The function does not use the size of the largest FSA, because the host would
+   have to wait to learn this size.
+
+   @param [in] num_states   Of all FSAs.
+   @param [in] num_fsas     More than 0.
+   @param [in] lanes        How many lanes share a state; see LanesOfState().
+ */
+inline int64_t ThreadsOfFsa(int64_t num_states, int64_t num_fsas,
+                            int32_t lanes) {
+  const int64_t states_of_all = num_states * 3 / 2;
+  return (states_of_all + num_fsas - 1) / num_fsas * lanes;
+}
+
 /* Returns in how many waves a GPU runs a dispatch: the number of threadgroups,
    divided by the number of threadgroups that all cores hold at once, rounded
    up.

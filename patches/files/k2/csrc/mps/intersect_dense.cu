@@ -43,17 +43,14 @@ int32_t WidthOf(FsaVec &fsas) {
   return mps::LanesOfState(fsas.NumElements(), fsas.TotSize(1), kIdArcsOfLane);
 }
 
-// Returns the grid of the passes, with enough threads for one and a half times
-// the average number of states.  Most FSAs do not have more states.  The
-// function does not use the size of the largest FSA, because the host would
-// have to wait to learn this size.
+// Returns the grid of the passes: two threadgroups for each FSA.
 mps::Grid GridOfPasses(FsaVec &fsas) {
-  const int32_t num_fsas = fsas.Dim0(), width = WidthOf(fsas);
+  const int32_t num_fsas = fsas.Dim0();
+  const int64_t threads =
+      mps::ThreadsOfFsa(fsas.TotSize(1), num_fsas, WidthOf(fsas));
   return {static_cast<uint32_t>(2 * num_fsas),
-          mps::FitThreads(
-              kIntersectDense, kKernel, ToTorch(fsas.values),
-              int64_t{fsas.TotSize(1)} * 3 / 2 * width / num_fsas + width,
-              kSimdWidth)};
+          mps::FitThreads(kIntersectDense, kKernel, ToTorch(fsas.values),
+                          threads, kSimdWidth)};
 }
 
 }  // namespace
