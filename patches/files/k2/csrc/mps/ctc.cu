@@ -105,24 +105,26 @@ CtcInputs GetInputs(CtcCall &call) {
                 states_of_fsa = num_states / num_fsas + 1;
   K2_CHECK_EQ(num_fsas, dense.shape.Dim0());
   const bool has_penalties = call.penalized.has_value();
-  const CtcParams params = {
-      num_fsas,
-      num_states,
-      num_arcs,
-      call.num_rows,
-      num_arcs / kSimdWidth + num_fsas,
-      dense.scores.ElemStride0(),
-      dense.scores.Dim1(),
-      LanesOfCtcState(graphs),
-      RowsOfBlock(states_of_fsa, call.num_rows, 8, {1, 1}, kCtcBestFloats),
+  CtcParams params = {};
+  params.num_fsas = num_fsas;
+  params.num_states = num_states;
+  params.num_arcs = num_arcs;
+  params.num_frames = call.num_rows;
+  params.num_words = num_arcs / kSimdWidth + num_fsas;
+  params.stride = dense.scores.ElemStride0();
+  params.num_columns = dense.scores.Dim1();
+  params.width = LanesOfCtcState(graphs);
+  params.frames_of_best_block =
+      RowsOfBlock(states_of_fsa, call.num_rows, 8, {1, 1}, kCtcBestFloats);
+  params.frames_of_block =
       call.all_sums
           ? 1
           : RowsOfBlock(states_of_fsa, call.num_rows, 16,
                         {FloatsOfSum(call.use_double), FloatsOfSum(false)},
-                        kCtcSumFloats),
-      has_penalties,
-      call.penalty,
-      call.output_beam};
+                        kCtcSumFloats);
+  params.has_penalties = has_penalties;
+  params.penalty = call.penalty;
+  params.beam = call.output_beam;
   const torch::Tensor b_scores = ToTorch(dense.scores);
   const GraphIndex &index = call.index;
   return {

@@ -74,7 +74,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 num_steps = num_rows + 1,
                 num_words = num_states / kSimdWidth + num_fsas,
                 stride = b_fsas.scores.ElemStride0(),
-                num_columns = b_fsas.scores.Dim1(), width = WidthOf(a_fsas);
+                num_columns = b_fsas.scores.Dim1();
   const int64_t scores_of_step = 2 * int64_t{num_states},
                 num_frames = int64_t{num_fsas} * num_steps;
   TORCH_CHECK(num_frames * kSimdWidth <= std::numeric_limits<int32_t>::max(),
@@ -97,11 +97,19 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                           GpuTensor<float>(num_steps * scores_of_step);
   const mps::Grid passes = GridOfPasses(a_fsas);
   const int32_t num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
+  IntersectDenseParams pass_params = {};
+  pass_params.stride = stride;
+  pass_params.num_columns = num_columns;
+  pass_params.num_scores = num_scores;
+  pass_params.num_states = num_states;
+  pass_params.width = WidthOf(a_fsas);
   const int64_t work = int64_t{num_arcs} * num_rows,
                 num_waves =
                     mps::NumWaves(kIntersectDense, kKernel, arcs, passes);
   mps::LaunchInParts(
       work, num_rows, num_waves, [&](int32_t first, int32_t last) {
+        pass_params.first_frame = first;
+        pass_params.last_frame = last;
         mps::Launch(
             kIntersectDense, kKernel, passes,
             {mps::In(kIdArcs, arcs), mps::In(kIdStateBegins, state_begins),
@@ -111,13 +119,16 @@ std::unique_ptr<Lattice> IntersectDenseMps(
              mps::In(kIdBScores, b_scores), mps::In(kIdBBegins, row_begins),
              mps::In(kIdAToBMap, a_to_b_map),
              mps::Out(kIdStateScores, state_scores),
-             mps::In(kIdParams,
-                     IntersectDenseParams{stride, num_columns, num_scores,
-                                          num_states, width, first, last})});
+             mps::In(kIdParams, pass_params)});
       });
 
-  LatticeParams params = {num_fsas, num_states,  num_steps,   num_words,
-                          stride,   num_columns, output_beam, 0};
+  LatticeParams params = {};
+  params.num_fsas = num_fsas;
+  params.num_states = num_states;
+  params.num_steps = num_steps;
+  params.num_words = num_words;
+  params.stride = stride;
+  params.num_columns = num_columns;
   torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),
                 counts = GpuTensor<int32_t>(4 * num_frames),
                 frame_states = GpuTensor<int32_t>(num_frames + 1),
