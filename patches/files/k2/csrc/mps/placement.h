@@ -54,9 +54,10 @@ Costs BuiltInCosts(Operation operation);
    @param [in] operation  The operation.
    @param [in] work       Units of work.  For kScores, these are arcs.  For
                           kIntersectDensePruned, they are the active arcs of all
-                          frames, divided by the number of threads that the host
-                          would use.  For the other operations, they are arcs
-                          times frames.
+                          frames.  For whole sequences, this number is divided
+                          by the number of threads that the host would use.
+                          For the chunks of streams, it is not divided.  For the
+                          other operations, they are arcs times frames.
    @param [in] steps      Sequential steps.  For kScores, these are batches of
                           states.  For kIntersectDensePruned, they are the
                           rounds of a threadgroup in all frames, see
