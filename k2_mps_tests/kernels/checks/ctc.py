@@ -240,7 +240,7 @@ class Graph(Graphs):
         return fit_instance(kernel, wanted)
 
     def _best_scratch(self):
-        size = self.num_states * (SIZES["kCtcScratchFrames"] + 4)
+        size = self.num_states * (SIZES["kCtcScratchRows"] + 4)
         return Buffer.scratch(np.zeros(size, np.float32))
 
     def best_scores_case(self, name, rows_of_block):
@@ -326,7 +326,7 @@ class Graph(Graphs):
         return Case(name, "ctc_gradient", groups, THREADS, buffers)
 
     def block_gradient_case(self, name, kind, rows):
-        of_state = SIZES["kCtcScratchFrames"] + 4 * KINDS[kind] // 2
+        of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
         scratch = np.zeros((self.num_states * of_state, 2), np.float32)
         buffers = {
             **self._gradient_inputs(kind, rows),

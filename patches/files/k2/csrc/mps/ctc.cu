@@ -78,12 +78,12 @@ int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows, int32_t most,
 
 uint32_t NumBlocks(const CtcParams &params, int32_t rows_of_block) {
   return params.num_fsas *
-         ((params.num_frames + rows_of_block - 1) / rows_of_block);
+         ((params.num_rows + rows_of_block - 1) / rows_of_block);
 }
 
 // Returns the number of states in the checkpoints of both directions.
 int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
-  return 2 * (params.num_frames / rows_of_block + 1) *
+  return 2 * (params.num_rows / rows_of_block + 1) *
          int64_t{params.num_states};
 }
 
@@ -109,14 +109,14 @@ CtcInputs GetInputs(CtcCall &call) {
   params.num_fsas = num_fsas;
   params.num_states = num_states;
   params.num_arcs = num_arcs;
-  params.num_frames = call.num_rows;
+  params.num_rows = call.num_rows;
   params.num_words = num_arcs / kSimdWidth + num_fsas;
   params.stride = dense.scores.ElemStride0();
   params.num_columns = dense.scores.Dim1();
   params.width = LanesOfCtcState(graphs);
-  params.frames_of_best_block =
+  params.rows_of_best_block =
       RowsOfBlock(states_of_fsa, call.num_rows, 8, {1, 1}, kCtcBestFloats);
-  params.frames_of_block =
+  params.rows_of_block =
       call.all_sums
           ? 1
           : RowsOfBlock(states_of_fsa, call.num_rows, 16,
@@ -148,16 +148,16 @@ torch::Tensor KeptArcs(CtcCall &call, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.floats,
                              ints = floats.dtype(torch::kInt);
-  const int32_t rows = params.frames_of_best_block;
+  const int32_t rows = params.rows_of_best_block;
   const uint32_t num_fsas = params.num_fsas;
   torch::Tensor best = torch::empty({NumCheckpoints(params, rows)}, floats),
                 best_totals = torch::empty({params.num_fsas, 2}, floats),
                 scratch = torch::empty(
-                    {params.num_states, kCtcScratchFrames + 4}, floats),
+                    {params.num_states, kCtcScratchRows + 4}, floats),
                 best_arcs =
-                    torch::empty({params.num_fsas, params.num_frames}, ints),
+                    torch::empty({params.num_fsas, params.num_rows}, ints),
                 kept =
-                    torch::empty({params.num_frames, params.num_words}, ints);
+                    torch::empty({params.num_rows, params.num_words}, ints);
   const mps::Instance scores =
       InstanceOf(kBest, "ctc_best_scores", call.graphs);
   mps::Launch(
@@ -209,7 +209,7 @@ std::pair<torch::Tensor, CtcSaved> CtcForward(CtcCall &call) {
   torch::Tensor kept = KeptArcs(call, inputs);
 
   const torch::TensorOptions floats = inputs.floats;
-  const int32_t rows = params.frames_of_block,
+  const int32_t rows = params.rows_of_block,
                 floats_of_sum = FloatsOfSum(call.use_double);
   torch::Tensor sums = torch::empty({NumCheckpoints(params, rows),
                                      rows == 1 ? 2 : floats_of_sum},
@@ -257,7 +257,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(CtcCall &call,
   if (need_dense) {
     b_grad =
         torch::empty({call.dense.scores.Dim0(), params.num_columns}, floats);
-    const int32_t rows = params.frames_of_block;
+    const int32_t rows = params.rows_of_block;
     const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
     const mps::Arguments of_dense =
         mps::Join(arguments, {mps::In(kCtcByLabel, call.index.by_label),
@@ -266,7 +266,7 @@ std::pair<torch::Tensor, torch::Tensor> CtcBackward(CtcCall &call,
       mps::Launch(kCtc, "ctc_gradient", grid, of_dense);
     } else {
       const int32_t floats_of_state =
-          2 * kCtcScratchFrames + 4 * FloatsOfSum(call.use_double);
+          2 * kCtcScratchRows + 4 * FloatsOfSum(call.use_double);
       torch::Tensor scratch =
           torch::empty({params.num_states, floats_of_state}, floats);
       mps::Launch(kCtc,

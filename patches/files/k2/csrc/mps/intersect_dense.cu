@@ -108,8 +108,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                     mps::NumWaves(kIntersectDense, kKernel, arcs, passes);
   mps::LaunchInParts(
       work, num_rows, num_waves, [&](int32_t first, int32_t last) {
-        pass_params.first_frame = first;
-        pass_params.last_frame = last;
+        pass_params.first_row = first;
+        pass_params.last_row = last;
         mps::Launch(
             kIntersectDense, kKernel, passes,
             {mps::In(kIdArcs, arcs), mps::In(kIdStateBegins, state_begins),

@@ -53,30 +53,30 @@ struct CtcParams {
   int num_fsas;     // number of decoding graphs, and of sequences
   int num_states;   // of all graphs
   int num_arcs;     // of all graphs
-  int num_frames;   // of the longest sequence; the last frame is for final arcs
-  int num_words;    // words of 32 bits in a frame of `kept`; see ctc_keep
+  int num_rows;     // of the longest sequence; the last row is for final arcs
+  int num_words;    // words of 32 bits in a row of `kept`; see ctc_keep
   int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  // The number of frames from one checkpoint to the next, a power of 2.  If the
-  // number is 1, each frame is a checkpoint.
-  int frames_of_best_block;  // for the best scores
-  int frames_of_block;       // for the sums
-  int has_penalties;         // whether the kernels read `penalized`
-  float penalty;             // see PenaltyAt() in ctc_pass.h
+  // The number of rows from one checkpoint to the next, a power of 2.  If the
+  // number is 1, each row is a checkpoint.
+  int rows_of_best_block;  // for the best scores
+  int rows_of_block;       // for the sums
+  int has_penalties;       // whether the kernels read `penalized`
+  float penalty;           // see PenaltyAt() in ctc_pass.h
   float beam;
 };
 
 enum CtcSizes {
-  // ctc_best_scores and ctc_sums keep the sums of two frames in threadgroup
+  // ctc_best_scores and ctc_sums keep the sums of two rows in threadgroup
   // memory if an FSA has at most this many states for each thread, and at most
   // kCtcMaxCachedStates states.
   kCtcCachedStatesOfThread = 2,
   kCtcMaxCachedStates = 960,
   // The number of arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // The number of frames whose scores a lane of ctc_best_scores loads at once.
-  kCtcBestFramesAhead = 4,
+  // The number of rows whose scores a lane of ctc_best_scores loads at once.
+  kCtcBestRowsAhead = 4,
   // The most threads of a threadgroup in kernels other than ctc_best_scores and
   // ctc_sums.
   kCtcThreads = 128,
@@ -84,8 +84,8 @@ enum CtcSizes {
   kCtcBestFloats = 3072,
   kCtcSumFloats = 6400,
   // If an FSA is too large for threadgroup memory, device memory has room for
-  // this many frames of a block.
-  kCtcScratchFrames = 8,
+  // this many rows of a block.
+  kCtcScratchRows = 8,
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_CTC_H_

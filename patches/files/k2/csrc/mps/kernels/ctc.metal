@@ -29,7 +29,7 @@ static_assert(2 * kCtcMaxCachedStates * sizeof(DoubleSum) <= 32768 &&
                   4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
-// A visitor of Pass() that keeps the checkpoints.  If every frame is a
+// A visitor of Pass() that keeps the checkpoints.  If every row is a
 // checkpoint, the visitor rounds the sums to single precision.
 template <typename Sum>
 struct SumCheckpoints {
@@ -39,11 +39,11 @@ struct SumCheckpoints {
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
-  void Take(int frame, int s, Sum sum) const {
-    if (checkpoints.frames_of_block == 1) {
-      sums[checkpoints.Of(frame) + s] = Rounded(sum);
-    } else if (checkpoints.Has(frame)) {
-      reinterpret_cast<device Sum *>(sums)[checkpoints.Of(frame) + s] = sum;
+  void Take(int row, int s, Sum sum) const {
+    if (checkpoints.rows_of_block == 1) {
+      sums[checkpoints.Of(row) + s] = Rounded(sum);
+    } else if (checkpoints.Has(row)) {
+      reinterpret_cast<device Sum *>(sums)[checkpoints.Of(row) + s] = sum;
     }
   }
 };
@@ -90,28 +90,28 @@ kernel void ctc_sums(K2_CTC_INPUTS,
       forward};
   const SumCheckpoints<Sum> checkpoints = {
       sums,
-      {CheckpointsBegin(params, fsa, params.frames_of_block, forward),
-       fsa.num_states, params.frames_of_block}};
+      {CheckpointsBegin(params, fsa, params.rows_of_block, forward),
+       fsa.num_states, params.rows_of_block}};
   const int initial = forward ? 0 : fsa.num_states - 1,
-            begin = forward ? 0 : fsa.num_frames;
+            begin = forward ? 0 : fsa.num_rows;
   const bool cached = fsa.num_states <= CachedStates(kThreads);
   device Sum *of_fsa =
       scratch + 4 * fsa.state_begin + (forward ? 2 * fsa.num_states : 0);
   if (cached) {
     threadgroup Sum *first = cache, *second = cache + CachedStates(kThreads);
     Begin<Sum>(input, initial, begin, first, checkpoints);
-    Pass<Sum, 1>(params, input, direction, begin, fsa.num_frames, first, second,
+    Pass<Sum, 1>(params, input, direction, begin, fsa.num_rows, first, second,
                  checkpoints);
   } else {
     Begin<Sum>(input, initial, begin, of_fsa, checkpoints);
-    Pass<Sum, 1>(params, input, direction, begin, fsa.num_frames, of_fsa,
+    Pass<Sum, 1>(params, input, direction, begin, fsa.num_rows, of_fsa,
                  of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
   // This thread wrote the sum of state 0, so it can read the sum without a
   // barrier.
   if (thread_index == 0) {
-    const int last = fsa.num_frames % 2;
+    const int last = fsa.num_rows % 2;
     const Sum total = cached ? cache[last * CachedStates(kThreads)]
                              : of_fsa[last * fsa.num_states];
     totals[index] = Rounded(total);
@@ -133,11 +133,11 @@ K2_INSTANCE("float_256", float, 256)
 K2_INSTANCE("float_512", float, 512)
 K2_INSTANCE("float_1024", float, 1024)
 
-// Returns the posterior of an arc of an FSA in frame t, or 0 if the arc is not
+// Returns the posterior of an arc of an FSA in row t, or 0 if the arc is not
 // kept.
 //
-// from_start   the forward sums of the FSA's states in frame t
-// to_end       the backward sums of the FSA's states in frame t + 1
+// from_start   the forward sums of the FSA's states in row t
+// to_end       the backward sums of the FSA's states in row t + 1
 // total        the sum of all paths
 template <typename From, typename To>
 inline float Posterior(constant CtcParams &params, Input input, int t,
@@ -225,11 +225,11 @@ inline void WriteRow(constant CtcParams &params, Input input,
 
 // by_label   [params.num_arcs], the indexes of each FSA's arcs, sorted by
 //            label; arcs with the same label are in the order of the graph
-// sums, totals   what ctc_sums wrote; every frame is a checkpoint
+// sums, totals   what ctc_sums wrote; every row is a checkpoint
 // score_grads    [params.num_fsas], the gradient of the scores of ctc_sums
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
-// There is one threadgroup for each frame of each FSA.
+// There is one threadgroup for each row of each FSA.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_gradient(K2_CTC_INPUTS,
                          device const int *by_label [[buffer(kCtcByLabel)]],
@@ -248,7 +248,7 @@ kernel void ctc_gradient(K2_CTC_INPUTS,
   const int index = int(group) % params.num_fsas,
             t = int(group) / params.num_fsas;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (t >= fsa.num_frames) return;
+  if (t >= fsa.num_rows) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
   const RowGradient gradient = {
@@ -260,7 +260,7 @@ kernel void ctc_gradient(K2_CTC_INPUTS,
 }
 
 // A visitor of the backward pass that writes the rows of b_grad.  The visitor
-// writes row t - 1 when the pass leaves frame t.
+// writes row t - 1 when the pass leaves row t.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams *params;
@@ -269,8 +269,8 @@ struct WriteRows {
   KeepRows<Rows> forward;
 
   template <typename Sums>
-  void Leave(int frame, Sums to_end, Sums) const {
-    WriteRow(*params, input, gradient, frame - 1, forward.At(frame - 1),
+  void Leave(int row, Sums to_end, Sums) const {
+    WriteRow(*params, input, gradient, row - 1, forward.At(row - 1),
              to_end);
   }
 
@@ -281,9 +281,9 @@ struct WriteRows {
   void Finish(int, Sums, Sums) const {}
 };
 
-// Does the work of ctc_gradient if not every frame is a checkpoint.
+// Does the work of ctc_gradient if not every row is a checkpoint.
 //
-// scratch    kCtcScratchFrames FloatSums and four Sums for each state; used for
+// scratch    kCtcScratchRows FloatSums and four Sums for each state; used for
 //            FSAs with many states
 //
 // There is one threadgroup for each block of each FSA.  If threadgroup memory
@@ -309,7 +309,7 @@ kernel void ctc_block_gradient(
   const int index = int(group) % params.num_fsas,
             block = int(group) / params.num_fsas;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (block * params.frames_of_block >= fsa.num_frames) return;
+  if (block * params.rows_of_block >= fsa.num_rows) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                kept, thread_index, num_threads);
   const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
@@ -318,28 +318,28 @@ kernel void ctc_block_gradient(
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
   // of_sums is the size, in FloatSums, of four Sums for each state.  The rest
-  // of `memory` has room for num_frames frames.
+  // of `memory` has room for num_rows rows.
   const int of_sums =
                 4 * fsa.num_states * int(sizeof(Sum)) / int(sizeof(*memory)),
-            num_frames = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
-  if (num_frames > 0) {
+            num_rows = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
+  if (num_rows > 0) {
     const BlockMemory<threadgroup Sum *, threadgroup FloatSum *>
         in_threadgroup = {reinterpret_cast<threadgroup Sum *>(memory),
-                          memory + of_sums, num_frames};
+                          memory + of_sums, num_rows};
     WalkBlocks<Sum>(
-        params, input, forward, backward, params.frames_of_block, sums, block,
+        params, input, forward, backward, params.rows_of_block, sums, block,
         block, 1, in_threadgroup,
         WriteRows<threadgroup FloatSum *>{
             &params, input, gradient, {in_threadgroup.rows, 0, 0, 0}});
   } else if (block == 0) {
     device FloatSum *of_fsa =
-        scratch + fsa.state_begin * int(kCtcScratchFrames +
+        scratch + fsa.state_begin * int(kCtcScratchRows +
                                         4 * sizeof(Sum) / sizeof(*memory));
     const BlockMemory<device Sum *, device FloatSum *> in_device = {
         reinterpret_cast<device Sum *>(of_fsa), of_fsa + of_sums,
-        kCtcScratchFrames};
-    WalkBlocks<Sum>(params, input, forward, backward, params.frames_of_block,
-                    sums, 0, (fsa.num_frames - 1) / params.frames_of_block, 1,
+        kCtcScratchRows};
+    WalkBlocks<Sum>(params, input, forward, backward, params.rows_of_block,
+                    sums, 0, (fsa.num_rows - 1) / params.rows_of_block, 1,
                     in_device,
                     WriteRows<device FloatSum *>{
                         &params, input, gradient, {in_device.rows, 0, 0, 0}});
@@ -354,7 +354,7 @@ decltype(ctc_block_gradient<FloatSum>) ctc_block_gradient<FloatSum>;
 // There is a thread for each arc of the graphs.
 //
 // fsa_of_arc  [params.num_arcs], the FSA of each arc
-// sums    what ctc_sums wrote; every frame is a checkpoint
+// sums    what ctc_sums wrote; every row is a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_arc_gradient(
@@ -379,7 +379,7 @@ kernel void ctc_arc_gradient(
                         *to_end =
                             sums + CheckpointsBegin(params, fsa, 1, false);
   float sum = 0.0f;
-  for (int t = 0; t < fsa.num_frames; ++t) {
+  for (int t = 0; t < fsa.num_rows; ++t) {
     to_end += fsa.num_states;
     // The CPU rounds the product before it adds the product to the sum.  The
     // fma() with 0 rounds the product in the same way.

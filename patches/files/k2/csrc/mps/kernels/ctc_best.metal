@@ -36,21 +36,21 @@ static_assert(4 * kCtcBestFloats <= 32768,
 struct BestCheckpoints {
   device BestScore *best;
   Checkpoints checkpoints;
-  int last_frame, final_state;
+  int last_row, final_state;
   device float *total;
 
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
-  void Take(int frame, int s, BestScore score) const {
-    if (checkpoints.Has(frame)) best[checkpoints.Of(frame) + s] = score;
-    if (frame == last_frame && s == final_state) *total = score.max;
+  void Take(int row, int s, BestScore score) const {
+    if (checkpoints.Has(row)) best[checkpoints.Of(row) + s] = score;
+    if (row == last_row && s == final_state) *total = score.max;
   }
 };
 
-// best             the checkpoints, one for each params.frames_of_best_block
-//                  frames
-// scratch          [params.num_states * (kCtcScratchFrames + 4)], for FSAs
+// best             the checkpoints, one for each params.rows_of_best_block
+//                  rows
+// scratch          [params.num_states * (kCtcScratchRows + 4)], for FSAs
 //                  with many states
 // best_totals      [params.num_fsas][2], the score of an FSA's best path: first
 //                  the backward pass's result, then the forward pass's result
@@ -81,29 +81,29 @@ kernel void ctc_best_scores(K2_CTC_INPUTS,
   const Direction direction = {
       (forward ? incoming_begins : leaving_begins) + fsa.state_begin, incoming,
       forward};
-  const int last_state = fsa.num_states - 1, size = params.frames_of_best_block,
+  const int last_state = fsa.num_states - 1, size = params.rows_of_best_block,
             initial = forward ? 0 : last_state,
-            begin = forward ? 0 : fsa.num_frames;
+            begin = forward ? 0 : fsa.num_rows;
   const BestCheckpoints checkpoints = {
       best,
       {CheckpointsBegin(params, fsa, size, forward), fsa.num_states, size},
-      forward ? fsa.num_frames : 0,
+      forward ? fsa.num_rows : 0,
       forward ? last_state : 0,
       best_totals + group};
   if (fsa.num_states <= CachedStates(kThreads)) {
     threadgroup BestScore *first = cache,
                           *second = cache + CachedStates(kThreads);
     Begin<BestScore>(input, initial, begin, first, checkpoints);
-    Pass<BestScore, kCtcBestFramesAhead>(params, input, direction, begin,
-                                         fsa.num_frames, first, second,
-                                         checkpoints);
+    Pass<BestScore, kCtcBestRowsAhead>(params, input, direction, begin,
+                                       fsa.num_rows, first, second,
+                                       checkpoints);
   } else {
     device BestScore *of_fsa =
         scratch + 4 * fsa.state_begin + (forward ? 2 * fsa.num_states : 0);
     Begin<BestScore>(input, initial, begin, of_fsa, checkpoints);
-    Pass<BestScore, kCtcBestFramesAhead>(params, input, direction, begin,
-                                         fsa.num_frames, of_fsa,
-                                         of_fsa + fsa.num_states, checkpoints);
+    Pass<BestScore, kCtcBestRowsAhead>(params, input, direction, begin,
+                                       fsa.num_rows, of_fsa,
+                                       of_fsa + fsa.num_states, checkpoints);
   }
 }
 
@@ -116,12 +116,12 @@ decltype(ctc_best_scores<1024>) ctc_best_scores<1024>;
 
 // The part of an FSA's best path that a simdgroup has followed.
 struct BestPath {
-  device int *arcs;  // [params.num_frames]
-  int frame, state;  // the frame and the state that the simdgroup has reached
+  device int *arcs;  // [params.num_rows]
+  int row, state;    // the row and the state that the simdgroup has reached
 };
 
-// Follows the best path up to frame `end`, or to the path's end if the path
-// ends before `end`.  rows.At(t) has the backward scores of frame t.  All
+// Follows the best path up to row `end`, or to the path's end if the path
+// ends before `end`.  rows.At(t) has the backward scores of row t.  All
 // simdgroups of the threadgroup do the same work, so that `path` is the same in
 // all simdgroups.
 template <typename Rows>
@@ -129,8 +129,8 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
   const int none = 0x7fffffff, lane = input.thread_index % kSimdWidth;
   bool has_arc = true;
-  while (has_arc && path.frame < end) {
-    const auto now = rows.At(path.frame), next = rows.At(path.frame + 1);
+  while (has_arc && path.row < end) {
+    const auto now = rows.At(path.row), next = rows.At(path.row + 1);
     const int last = backward.arc_begins[path.state + 1];
     int found = none;
     for (int i = backward.arc_begins[path.state]; i < last && found == none;
@@ -142,7 +142,7 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
         // sum for an arc of the best path is equal to the state's score.
         if (next[arc.dest_state].max + arc.score +
                 ScoreAt(params, input.b_scores,
-                        input.fsa.first_row + path.frame, arc.label) ==
+                        input.fsa.first_row + path.row, arc.label) ==
             now[path.state].max)
           mine = i + lane;
       }
@@ -150,9 +150,9 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
     }
     has_arc = found != none;
     if (has_arc) {
-      if (input.thread_index == 0) path.arcs[path.frame] = found;
+      if (input.thread_index == 0) path.arcs[path.row] = found;
       path.state = input.arcs[found - input.fsa.arc_begin].dest_state;
-      ++path.frame;
+      ++path.row;
     }
   }
 }
@@ -163,14 +163,14 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
                          Direction backward, device const BestScore *best,
                          Memory memory, thread BestPath &path) {
   const Fsa fsa = input.fsa;
-  const int num_states = fsa.num_states, size = params.frames_of_best_block;
+  const int num_states = fsa.num_states, size = params.rows_of_best_block;
   KeepRows<decltype(memory.rows)> keep = {memory.rows, 0, 0, num_states};
-  while (path.frame < fsa.num_frames) {
-    const int block = path.frame / size,
-              end = min((block + 1) * size, fsa.num_frames);
-    keep.begin = path.frame;
-    keep.end = min(end + 1, path.frame + memory.num_frames);
-    if (end < fsa.num_frames) {
+  while (path.row < fsa.num_rows) {
+    const int block = path.row / size,
+              end = min((block + 1) * size, fsa.num_rows);
+    keep.begin = path.row;
+    keep.end = min(end + 1, path.row + memory.num_rows);
+    if (end < fsa.num_rows) {
       Resume<BestScore>(input,
                         best + CheckpointsBegin(params, fsa, size, false) +
                             (block + 1) * num_states,
@@ -178,20 +178,20 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
     } else {
       Begin<BestScore>(input, num_states - 1, end, memory.sums, keep);
     }
-    Pass<BestScore, 1>(params, input, backward, end, end - path.frame,
+    Pass<BestScore, 1>(params, input, backward, end, end - path.row,
                        memory.sums, memory.sums + num_states, keep);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     Follow(params, input, backward, keep, keep.end - 1, path);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    if (path.frame < keep.end - 1) return;
+    if (path.row < keep.end - 1) return;
   }
 }
 
 // best, best_totals   what ctc_best_scores wrote
 // scratch    as for ctc_best_scores
-// best_arcs  [params.num_fsas][params.num_frames], the arc of an FSA's best
-//            path in each frame; -1 after the path's end.  If rounding cannot
-//            prune the path, -1 in all frames
+// best_arcs  [params.num_fsas][params.num_rows], the arc of an FSA's best
+//            path in each row; -1 after the path's end.  If rounding cannot
+//            prune the path, -1 in all rows
 //
 // There is one threadgroup for each FSA.  If several arcs are equally good, the
 // path takes the first one, as in GetBestArcs() of k2/csrc/best_paths.h.
@@ -210,33 +210,33 @@ kernel void ctc_best_path(K2_CTC_INPUTS,
   const Fsa fsa = GetFsa(int(group), state_begins, leaving_begins, b_begins);
   const Input input = GetInput(params, int(group), fsa, arcs, penalized,
                                b_scores, nullptr, thread_index, num_threads);
-  BestPath path = {best_arcs + int(group) * params.num_frames, 0, 0};
+  BestPath path = {best_arcs + int(group) * params.num_rows, 0, 0};
   if (MayCutBestPath(best_totals[2 * group], best_totals[2 * group + 1],
-                     fsa.num_frames, params.beam)) {
+                     fsa.num_rows, params.beam)) {
     const Direction backward = {leaving_begins + fsa.state_begin,
                                 leaving_begins, false};
     const int of_sums = 4 * fsa.num_states,
-              num_frames = (kCtcBestFloats - of_sums) / fsa.num_states;
-    if (params.frames_of_best_block == 1) {
+              num_rows = (kCtcBestFloats - of_sums) / fsa.num_states;
+    if (params.rows_of_best_block == 1) {
       const KeepRows<device const BestScore *> all = {
           best + CheckpointsBegin(params, fsa, 1, false), 0, 0, fsa.num_states};
-      Follow(params, input, backward, all, fsa.num_frames, path);
-    } else if (num_frames > 1) {
+      Follow(params, input, backward, all, fsa.num_rows, path);
+    } else if (num_rows > 1) {
       FollowBlocks(
           params, input, backward, best,
           BlockMemory<threadgroup BestScore *, threadgroup BestScore *>{
-              memory, memory + of_sums, num_frames},
+              memory, memory + of_sums, num_rows},
           path);
     } else {
       device BestScore *of_fsa =
-          scratch + fsa.state_begin * (kCtcScratchFrames + 4);
+          scratch + fsa.state_begin * (kCtcScratchRows + 4);
       FollowBlocks(params, input, backward, best,
                    BlockMemory<device BestScore *, device BestScore *>{
-                       of_fsa, of_fsa + of_sums, kCtcScratchFrames},
+                       of_fsa, of_fsa + of_sums, kCtcScratchRows},
                    path);
     }
   }
-  for (int i = path.frame + int(thread_index); i < params.num_frames;
+  for (int i = path.row + int(thread_index); i < params.num_rows;
        i += int(num_threads))
     path.arcs[i] = -1;
 }
@@ -244,14 +244,14 @@ kernel void ctc_best_path(K2_CTC_INPUTS,
 // What KeepArcs() needs in addition to the scores of states.
 struct Pruning {
   float cutoff;
-  device const int *path;  // [params.num_frames], see best_arcs
+  device const int *path;  // [params.num_rows], see best_arcs
   device uint *kept;
 };
 
-// Writes the words of `kept` that belong to frame t.
+// Writes the words of `kept` that belong to row t.
 //
-// to_src, to_dest       forward scores in frames t and t + 1
-// from_src, from_dest   backward scores in frames t and t + 1
+// to_src, to_dest       forward scores in rows t and t + 1
+// from_src, from_dest   backward scores in rows t and t + 1
 template <typename Forward, typename Backward>
 inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
                      int t, Forward to_src, Forward to_dest, Backward from_src,
@@ -292,41 +292,41 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
 }
 
 // A visitor of the backward pass.  The visitor writes those words of `kept`
-// that belong to the frame that the pass has reached.
+// that belong to the row that the pass has reached.
 template <typename Rows>
-struct KeepArcsOfFrames {
+struct KeepArcsOfRows {
   constant CtcParams *params;
   Input input;
   Pruning pruning;
   KeepRows<Rows> forward;
 
   template <typename Scores>
-  void Leave(int frame, Scores from_src, Scores from_dest) const {
-    // The words of the frame in which the pass begins are not written here,
-    // because they depend on forward scores of the next frame, which `forward`
+  void Leave(int row, Scores from_src, Scores from_dest) const {
+    // The words of the row in which the pass begins are not written here,
+    // because they depend on forward scores of the next row, which `forward`
     // does not have.
-    if (frame + 1 == forward.end) return;
-    KeepArcs(*params, input, pruning, frame, forward.At(frame),
-             forward.At(frame + 1), from_src, from_dest);
+    if (row + 1 == forward.end) return;
+    KeepArcs(*params, input, pruning, row, forward.At(row),
+             forward.At(row + 1), from_src, from_dest);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 
   void Take(int, int, BestScore) const {}
 
   template <typename Scores>
-  void Finish(int frame, Scores from_src, Scores from_dest) const {
+  void Finish(int row, Scores from_src, Scores from_dest) const {
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    Leave(frame, from_src, from_dest);
+    Leave(row, from_src, from_dest);
   }
 };
 
 // best, best_totals   what ctc_best_scores wrote
 // best_arcs           what ctc_best_path wrote
 // scratch   as for ctc_best_scores
-// kept      [params.num_frames][params.num_words], a bit for each arc
+// kept      [params.num_rows][params.num_words], a bit for each arc
 //
 // There is one threadgroup for each block of each FSA.  A block has
-// params.frames_of_best_block frames.  If threadgroup memory is too small for
+// params.rows_of_best_block rows.  If threadgroup memory is too small for
 // the scores of an FSA, the threadgroup of the FSA's first block processes all
 // blocks of the FSA.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
@@ -343,9 +343,9 @@ kernel void ctc_keep(K2_CTC_INPUTS,
 
   const int index = int(group) % params.num_fsas,
             block = int(group) / params.num_fsas,
-            size = params.frames_of_best_block;
+            size = params.rows_of_best_block;
   const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
-  if (block * size >= fsa.num_frames || fsa.num_states == 0) return;
+  if (block * size >= fsa.num_rows || fsa.num_states == 0) return;
   const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
                                nullptr, thread_index, num_threads);
   const Direction forward = {incoming_begins + fsa.state_begin, incoming, true},
@@ -353,9 +353,9 @@ kernel void ctc_keep(K2_CTC_INPUTS,
                               false};
   const float start = best_totals[2 * index], end = best_totals[2 * index + 1];
   const Pruning pruning = {(start < end ? start : end) - params.beam,
-                           best_arcs + index * params.num_frames, kept};
+                           best_arcs + index * params.num_rows, kept};
   const int num_states = fsa.num_states, of_sums = 4 * num_states,
-            num_frames = (kCtcBestFloats - of_sums) / num_states;
+            num_rows = (kCtcBestFloats - of_sums) / num_states;
   if (size == 1) {
     device const BestScore *to = best + CheckpointsBegin(params, fsa, 1, true) +
                                  block * num_states,
@@ -364,23 +364,23 @@ kernel void ctc_keep(K2_CTC_INPUTS,
                                    block * num_states;
     KeepArcs(params, input, pruning, block, to, to + num_states, from,
              from + num_states);
-  } else if (num_frames > 1) {
+  } else if (num_rows > 1) {
     const BlockMemory<threadgroup BestScore *, threadgroup BestScore *>
-        in_threadgroup = {memory, memory + of_sums, num_frames};
+        in_threadgroup = {memory, memory + of_sums, num_rows};
     WalkBlocks<BestScore>(
         params, input, forward, backward, size, best, block, block, 2,
         in_threadgroup,
-        KeepArcsOfFrames<threadgroup BestScore *>{
+        KeepArcsOfRows<threadgroup BestScore *>{
             &params, input, pruning, {in_threadgroup.rows, 0, 0, 0}});
   } else if (block == 0) {
     device BestScore *of_fsa =
-        scratch + fsa.state_begin * (kCtcScratchFrames + 4);
+        scratch + fsa.state_begin * (kCtcScratchRows + 4);
     const BlockMemory<device BestScore *, device BestScore *> in_device = {
-        of_fsa, of_fsa + of_sums, kCtcScratchFrames};
+        of_fsa, of_fsa + of_sums, kCtcScratchRows};
     WalkBlocks<BestScore>(
         params, input, forward, backward, size, best, 0,
-        (fsa.num_frames - 1) / size, 2, in_device,
-        KeepArcsOfFrames<device BestScore *>{
+        (fsa.num_rows - 1) / size, 2, in_device,
+        KeepArcsOfRows<device BestScore *>{
             &params, input, pruning, {in_device.rows, 0, 0, 0}});
   }
 }

@@ -49,79 +49,79 @@
       device const uchar *penalized [[buffer(kCtcPenalized)]],          \
       constant CtcParams &params [[buffer(kCtcParams)]]
 
-// The sums of all states in all frames would take most of the memory of a
+// The sums of all states in all rows would take most of the memory of a
 // training step.  So ctc_best_scores and ctc_sums keep only the sums of every
-// 8th or 16th frame.  Such a frame is a checkpoint.  The frames from one
-// checkpoint to the next are a block.  A kernel that needs all frames has a
+// 8th or 16th row.  Such a row is a checkpoint.  The rows from one
+// checkpoint to the next are a block.  A kernel that needs all rows has a
 // threadgroup for each block.  This threadgroup computes the block again, with
 // the same operations.
 
 // Returns where the checkpoints of an FSA begin in the memory of all FSAs'
 // checkpoints.  An FSA's backward checkpoints come first, then its forward
-// checkpoints.  A checkpoint has the sums of the FSA's states in a frame that
-// is a multiple of `frames_of_block`, a power of 2.
+// checkpoints.  A checkpoint has the sums of the FSA's states in a row that
+// is a multiple of `rows_of_block`, a power of 2.
 inline int CheckpointsBegin(constant CtcParams &params, Fsa fsa,
-                            int frames_of_block, bool forward) {
+                            int rows_of_block, bool forward) {
   return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
-         (params.num_frames / frames_of_block + 1);
+         (params.num_rows / rows_of_block + 1);
 }
 
-// Which frames of one FSA are checkpoints in one direction, and where these
+// Which rows of one FSA are checkpoints in one direction, and where these
 // checkpoints are in memory.  `begin` is what CheckpointsBegin() returns.
 struct Checkpoints {
-  int begin, num_states, frames_of_block;
+  int begin, num_states, rows_of_block;
 
-  bool Has(int frame) const { return (frame & (frames_of_block - 1)) == 0; }
+  bool Has(int row) const { return (row & (rows_of_block - 1)) == 0; }
 
-  int Of(int frame) const {
+  int Of(int row) const {
     // A shift takes less time than a division.
-    return begin + (frame >> metal::ctz(frames_of_block)) * num_states;
+    return begin + (row >> metal::ctz(rows_of_block)) * num_states;
   }
 };
 
-// A visitor of Pass() that keeps the rounded sums of the states in frames
+// A visitor of Pass() that keeps the rounded sums of the states in rows
 // begin, ..., end - 1.
 template <typename Rows>
 struct KeepRows {
   Rows rows;
   int begin, end, num_states;
 
-  Rows At(int frame) const { return rows + (frame - begin) * num_states; }
+  Rows At(int row) const { return rows + (row - begin) * num_states; }
 
   template <typename Sums>
   void Leave(int, Sums, Sums) const {}
 
   template <typename Sum>
-  void Take(int frame, int s, Sum sum) const {
-    if (frame >= begin && frame < end) At(frame)[s] = Rounded(sum);
+  void Take(int row, int s, Sum sum) const {
+    if (row >= begin && row < end) At(row)[s] = Rounded(sum);
   }
 };
 
 // The memory in which a threadgroup computes a block again.
 template <typename Sums, typename Rows>
 struct BlockMemory {
-  Sums sums;       // [4][states], two frames for each direction
-  Rows rows;       // [num_frames][states], frames of the forward pass
-  int num_frames;  // at least the argument `needed` of WalkBlocks()
+  Sums sums;     // [4][states], two rows for each direction
+  Rows rows;     // [num_rows][states], rows of the forward pass
+  int num_rows;  // at least the argument `needed` of WalkBlocks()
 };
 
 // Goes through blocks last, last - 1, ..., first of one FSA.
 //
 // The backward pass starts at the end of a block, and the visitor needs each
-// frame of this pass once.  The forward pass starts at the beginning of the
-// block, and `memory` keeps the last frames of this pass.  If the block has
-// more frames than fit into `memory`, the forward pass runs again for the
-// earlier frames.
+// row of this pass once.  The forward pass starts at the beginning of the
+// block, and `memory` keeps the last rows of this pass.  If the block has
+// more rows than fit into `memory`, the forward pass runs again for the
+// earlier rows.
 //
-// needed    for one frame of the backward pass, the visitor needs this many
-//           frames of the forward pass, beginning with the same frame
-// visitor   the visitor of the backward pass; its member `forward` has frames
+// needed    for one row of the backward pass, the visitor needs this many
+//           rows of the forward pass, beginning with the same row
+// visitor   the visitor of the backward pass; its member `forward` has rows
 //           of the forward pass.  After the last step of the backward pass,
 //           Finish() is called with the arguments of Leave().
 template <typename Sum, typename Memory, typename Visitor>
 METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
                            Direction forward, Direction backward,
-                           int frames_of_block, device const Sum *checkpoints,
+                           int rows_of_block, device const Sum *checkpoints,
                            int first, int last, int needed, Memory memory,
                            Visitor visitor) {
   const Fsa fsa = input.fsa;
@@ -131,25 +131,25 @@ METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
   auto nothing = visitor.forward, keep = visitor.forward;
   nothing.end = 0;
   keep.num_states = num_states;
-  int end = metal::min((last + 1) * frames_of_block, fsa.num_frames);
-  if (end < fsa.num_frames) {
+  int end = metal::min((last + 1) * rows_of_block, fsa.num_rows);
+  if (end < fsa.num_rows) {
     Resume<Sum>(input,
                 checkpoints +
-                    CheckpointsBegin(params, fsa, frames_of_block, false) +
+                    CheckpointsBegin(params, fsa, rows_of_block, false) +
                     (last + 1) * num_states,
                 end, to_end, nothing);
   } else {
     Begin<Sum>(input, num_states - 1, end, to_end, nothing);
   }
   for (int block = last; block >= first; --block) {
-    const int begin = block * frames_of_block;
+    const int begin = block * rows_of_block;
     while (end > begin) {
       // NOLINTNEXTLINE
-      keep.begin = metal::max(begin, end - (memory.num_frames - needed + 1));
+      keep.begin = metal::max(begin, end - (memory.num_rows - needed + 1));
       keep.end = end - 1 + needed;
       Resume<Sum>(input,
                   checkpoints +
-                      CheckpointsBegin(params, fsa, frames_of_block, true) +
+                      CheckpointsBegin(params, fsa, rows_of_block, true) +
                       block * num_states,
                   begin, from_start, keep);
       Pass<Sum, 1>(params, input, forward, begin, keep.end - 1 - begin,

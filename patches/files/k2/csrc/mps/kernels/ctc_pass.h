@@ -30,7 +30,7 @@
 // kernels of CTC compute the log-sum over the paths of that lattice, and the
 // gradient of this log-sum, without the lattice.  The recursions are those of
 // A. Graves et al., Connectionist Temporal Classification, 2006, section 4.1,
-// but for any graph, not only for a chain of symbols.  For a frame t = 0, 1,
+// but for any graph, not only for a chain of symbols.  For a row t = 0, 1,
 // ..., T - 1 and an arc from src to dest with a symbol,
 //
 //   y(t, arc)      = arc.score + b_scores[t][symbol]
@@ -59,7 +59,7 @@
 struct Fsa {
   int state_begin, num_states;  // among the states of all graphs
   int arc_begin, num_arcs;      // among the arcs of all graphs
-  int first_row, num_frames;    // of b_scores
+  int first_row, num_rows;      // of b_scores
 };
 
 inline Fsa GetFsa(int fsa, device const int *state_begins,
@@ -72,7 +72,7 @@ inline Fsa GetFsa(int fsa, device const int *state_begins,
              b_begins[fsa], b_begins[fsa + 1] - b_begins[fsa]};
 }
 
-// Returns the index, among the words of a frame, of the word that has the bit
+// Returns the index, among the words of a row, of the word that has the bit
 // of an arc.  No two graphs share a word.
 inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
   return info.arc_begin / kSimdWidth + fsa + arc_of_fsa / kSimdWidth;
@@ -89,12 +89,12 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Returns the number to add to the score of a penalized arc in a frame.  The
-// number is 0 in the middle frame, and grows by params.penalty from each frame
+// Returns the number to add to the score of a penalized arc in a row.  The
+// number is 0 in the middle row, and grows by params.penalty from each row
 // to the next.  The fma() with 0 rounds the product, so that the compiler
 // cannot fuse the product with an addition that follows.
-inline float PenaltyAt(constant CtcParams &params, Fsa info, int frame) {
-  return metal::fma(static_cast<float>(frame - ((info.num_frames - 1) >> 1)),
+inline float PenaltyAt(constant CtcParams &params, Fsa info, int row) {
+  return metal::fma(static_cast<float>(row - ((info.num_rows - 1) >> 1)),
                     params.penalty, 0.0f);
 }
 
@@ -153,32 +153,32 @@ inline IncidentArc GetArc(constant CtcParams &params, Input input,
                      arc.score, params.has_penalties && input.penalized[i]};
 }
 
-// The values that all arcs of an FSA share in a frame.
-struct Frame {
-  int first_word;  // the frame's first word of this FSA in `kept`
-  int row_begin;   // where the frame's row begins in b_scores
+// The values that all arcs of an FSA share in a row.
+struct Row {
+  int first_word;  // the row's first word of this FSA in `kept`
+  int begin;       // where the row begins in b_scores
   float penalty;
 };
 
-inline Frame GetFrame(constant CtcParams &params, Input input, int frame) {
-  return Frame{frame * params.num_words + input.first_word,
-               (input.fsa.first_row + frame) * params.stride,
-               PenaltyAt(params, input.fsa, frame)};
+inline Row GetRow(constant CtcParams &params, Input input, int row) {
+  return Row{row * params.num_words + input.first_word,
+             (input.fsa.first_row + row) * params.stride,
+             PenaltyAt(params, input.fsa, row)};
 }
 
-// What Load() reads for an arc in a frame.
+// What Load() reads for an arc in a row.
 struct Loaded {
   uint kept;  // the word of `kept` that has the arc's bit
   float score;
 };
 
 template <typename Sum>
-inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
+inline Loaded Load(Input input, Row row, IncidentArc arc) {
   const int column = metal::max(arc.column, 0);  // NOLINT
   const uint kept = HasAllPaths<Sum>()
-                        ? input.kept[frame.first_word + arc.arc / kSimdWidth]
+                        ? input.kept[row.first_word + arc.arc / kSimdWidth]
                         : 0;
-  return Loaded{kept, input.b_scores[frame.row_begin + column]};
+  return Loaded{kept, input.b_scores[row.begin + column]};
 }
 
 // Returns the sum over one path, which consists of one arc.  Returns an empty
@@ -186,35 +186,34 @@ inline Loaded Load(Input input, Frame frame, IncidentArc arc) {
 // symbol alone.  Size() adds the arc's own score before the symbol's score,
 // because the order of the additions can change which arcs are kept.
 template <typename Sum>
-inline Sum OneArc(Loaded loaded, Frame frame, IncidentArc arc);
+inline Sum OneArc(Loaded loaded, Row row, IncidentArc arc);
 template <>
-inline BestScore OneArc<BestScore>(Loaded loaded, Frame, IncidentArc arc) {
+inline BestScore OneArc<BestScore>(Loaded loaded, Row, IncidentArc arc) {
   return BestScore{arc.column < 0 ? -INFINITY : loaded.score};
 }
 template <typename T>
-inline PathSum<float, T> ExpOfArc(Loaded loaded, Frame frame, IncidentArc arc) {
+inline PathSum<float, T> ExpOfArc(Loaded loaded, Row row, IncidentArc arc) {
   const bool is_kept = (loaded.kept >> (arc.arc % kSimdWidth) & 1) != 0;
   const float sum = arc.score + loaded.score,
-              score = arc.penalized ? sum + frame.penalty : sum;
+              score = arc.penalized ? sum + row.penalty : sum;
   PathSum<float, T> ans = ExpOf<PathSum<float, T>>(score);
   if (!is_kept || arc.column < 0) ans.exponent = -INFINITY;
   return ans;
 }
 template <>
-inline FloatSum OneArc<FloatSum>(Loaded loaded, Frame frame, IncidentArc arc) {
-  return ExpOfArc<float>(loaded, frame, arc);
+inline FloatSum OneArc<FloatSum>(Loaded loaded, Row row, IncidentArc arc) {
+  return ExpOfArc<float>(loaded, row, arc);
 }
 template <>
-inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Frame frame,
-                                   IncidentArc arc) {
-  return ExpOfArc<TwoFloat>(loaded, frame, arc);
+inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Row row, IncidentArc arc) {
+  return ExpOfArc<TwoFloat>(loaded, row, arc);
 }
 
 template <typename Sum>
 inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
                     IncidentArc arc) {
-  const Frame frame = GetFrame(params, input, t);
-  return OneArc<Sum>(Load<Sum>(input, frame, arc), frame, arc);
+  const Row row = GetRow(params, input, t);
+  return OneArc<Sum>(Load<Sum>(input, row, arc), row, arc);
 }
 
 // Extends the best path of a state by an arc, and returns the score of the
@@ -245,7 +244,7 @@ struct ArcsOfLane {
   int begin, end;
 };
 
-// Returns the sum of a state after a frame, over the arcs of all lanes that
+// Returns the sum of a state after a row, over the arcs of all lanes that
 // share the state.  `max` is the largest Size() of these arcs.
 template <int kArcs, typename Sums>
 inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
@@ -271,7 +270,7 @@ inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
   return MakeSum(max, SumOfLanes(sum, input.width));
 }
 
-// Returns the sum of a state after a frame.  A Size() of NaN is ignored.
+// Returns the sum of a state after a row.  A Size() of NaN is ignored.
 template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
                       Direction direction, int t, ArcsOfLane<Sum, kArcs> lane,
@@ -292,22 +291,22 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
                     MaxOfLanes(max, input.width));
 }
 
-// Goes through `num_frames` frames of one FSA in one direction.
+// Goes through `num_rows` rows of one FSA in one direction.
 //
-// kAhead           the number of frames whose scores a lane loads at once; each
-//                  of these frames takes registers
-// frame            the frame of `previous`
-// previous, next   the sums of the states in the previous frame and in the new
-//                  frame; the two change places after each frame
-// visitor          all threads call Leave(frame, previous, next) before each
-//                  frame, while `next` still has the sums of the frame before
-//                  `previous`; one thread calls Take(frame, state, sum) for
+// kAhead           the number of rows whose scores a lane loads at once; each
+//                  of these rows takes registers
+// row              the row of `previous`
+// previous, next   the sums of the states in the previous row and in the new
+//                  row; the two change places after each row
+// visitor          all threads call Leave(row, previous, next) before each
+//                  row, while `next` still has the sums of the row before
+//                  `previous`; one thread calls Take(row, state, sum) for
 //                  each new sum
 template <typename Sum, int kAhead, typename Sums, typename Visitor>
 METAL_FUNC void Pass(constant CtcParams &params, Input input,
-                     Direction direction, int frame, int num_frames,
+                     Direction direction, int row, int num_rows,
                      Sums previous, Sums next, Visitor visitor) {
-  if (num_frames == 0) return;
+  if (num_rows == 0) return;
   const int num_states = input.fsa.num_states, width = input.width,
             lane = input.thread_index % width,
             first_state = input.thread_index / width,
@@ -327,30 +326,30 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
-  // The loop loads the scores of kAhead frames while it computes the kAhead
-  // frames before them, so no frame waits for device memory.  The calls of
+  // The loop loads the scores of kAhead rows while it computes the kAhead
+  // rows before them, so no row waits for device memory.  The calls of
   // OneArc() need the loaded scores, so they come at the end of the loop.
   const int change = direction.forward ? 1 : -1,
-            first_frame = direction.forward ? frame : frame - 1;
+            first = direction.forward ? row : row - 1;
   Sum one_arc[kAhead][kCtcArcsOfLane];
-  for (int n = -kAhead; n < num_frames; n += kAhead) {
-    Frame ahead[kAhead];
+  for (int n = -kAhead; n < num_rows; n += kAhead) {
+    Row ahead[kAhead];
     Loaded loaded[kAhead][kCtcArcsOfLane];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const int m = metal::min(n + kAhead + k, num_frames - 1);  // NOLINT
-      ahead[k] = GetFrame(params, input, first_frame + change * m);
+      const int m = metal::min(n + kAhead + k, num_rows - 1);  // NOLINT
+      ahead[k] = GetRow(params, input, first + change * m);
       for (int i = 0; i < kCtcArcsOfLane; ++i)
         loaded[k][i] = Load<Sum>(input, ahead[k], arcs[i]);
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      if (n < 0 || n + k >= num_frames) continue;
+      if (n < 0 || n + k >= num_rows) continue;
       metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup |
                                  metal::mem_flags::mem_device);
-      visitor.Leave(frame, previous, next);
-      frame += change;
-      const int t = first_frame + change * (n + k);
+      visitor.Leave(row, previous, next);
+      row += change;
+      const int t = first + change * (n + k);
       // All lanes of a simdgroup run this loop the same number of times.
       for (int s = first_state; s - first_state < num_states;
            s += states_at_once) {
@@ -370,7 +369,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
                       previous);
         if (lane == 0 && is_state) {
           next[s] = sum;
-          visitor.Take(frame, s, sum);
+          visitor.Take(row, s, sum);
         }
       }
       const Sums last = previous;
@@ -387,26 +386,26 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
 
 // Writes the sums with which a pass begins.  Paths begin in state `initial`.
 template <typename Sum, typename Sums, typename Visitor>
-inline void Begin(Input input, int initial, int frame, Sums sums,
+inline void Begin(Input input, int initial, int row, Sums sums,
                   Visitor visitor) {
   for (int s = input.thread_index; s < input.fsa.num_states;
        s += input.num_threads) {
     const Sum sum = OnePath<Sum>(s == initial ? 0.0f : -INFINITY);
     sums[s] = sum;
-    visitor.Take(frame, s, sum);
+    visitor.Take(row, s, sum);
   }
 }
 
 // Writes the sums of a checkpoint, so that a pass can continue from this
 // checkpoint.
 template <typename Sum, typename Sums, typename Visitor>
-inline void Resume(Input input, device const Sum *checkpoint, int frame,
+inline void Resume(Input input, device const Sum *checkpoint, int row,
                    Sums sums, Visitor visitor) {
   for (int s = input.thread_index; s < input.fsa.num_states;
        s += input.num_threads) {
     const Sum sum = checkpoint[s];
     sums[s] = sum;
-    visitor.Take(frame, s, sum);
+    visitor.Take(row, s, sum);
   }
 }
 

@@ -42,15 +42,15 @@ struct IntersectDenseParams {
   int num_scores;   // elements of b_scores that may be read
   int num_states;   // of all graphs
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  int first_frame;  // first frame of this dispatch; the backward pass counts
-                    // frames from the end of a sequence
-  int last_frame;   // one past the last frame of this dispatch
+  int first_row;    // first row of this dispatch; the backward pass counts rows
+                    // from the end of a sequence
+  int last_row;     // one past the last row of this dispatch
 };
 
 enum IntersectDenseSizes {
   kIdMaxThreads = 1024,
   // If an FSA has at most this many states, threadgroup memory keeps the scores
-  // of two frames.
+  // of two rows.
   kIdMaxCachedStates = 1024,
   // The number of arcs that a lane keeps in registers.
   kIdArcsOfLane = 4,

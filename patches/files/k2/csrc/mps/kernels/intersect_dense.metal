@@ -28,14 +28,14 @@
 // of the arcs that leave the state.  The order of the arcs does not change a
 // maximum, so the scores equal the CPU's scores bit for bit.
 //
-// One threadgroup does one pass of one FSA: it goes through the frames, and
+// One threadgroup does one pass of one FSA: it goes through the rows, and
 // never waits for another threadgroup.  `width` lanes share a state, so that a
 // state with many arcs does not take much longer than others.
 //
-// Two measures save time in each frame.  If an FSA has at most
+// Two measures save time in each row.  If an FSA has at most
 // kIdMaxCachedStates states, threadgroup memory keeps the scores of the
-// previous frame.  A lane keeps the first arcs of its first state in registers,
-// and loads these arcs' elements of b_scores one frame ahead.
+// previous row.  A lane keeps the first arcs of its first state in registers,
+// and loads these arcs' elements of b_scores one row ahead.
 
 using namespace metal;
 
@@ -126,7 +126,7 @@ inline float BestOfLanes(float best, int width) {
 // The first arcs of a lane's first state.
 struct FirstArcs {
   Step steps[kIdArcsOfLane];
-  float columns[kIdArcsOfLane];  // the arcs' elements of the frame's row
+  float columns[kIdArcsOfLane];  // the arcs' elements of the row
   // The lane's other arcs are at positions more, more + width, ... below `end`.
   int more, end;
 };
@@ -146,12 +146,12 @@ inline FirstArcs GetFirstArcs(Graph graph, int num_states, Lane lane) {
   return ans;
 }
 
-// Computes the scores of the states after one frame, whose row of b_scores
-// begins at `row`.
-inline void DoFrame(constant IntersectDenseParams &params,
-                    device const float *b_scores, int row, Graph graph,
-                    thread const FirstArcs &first, int num_states, Lane lane,
-                    Scores previous, Scores next) {
+// Computes the scores of the states after one row of b_scores, which begins at
+// `row`.
+inline void DoRow(constant IntersectDenseParams &params,
+                  device const float *b_scores, int row, Graph graph,
+                  thread const FirstArcs &first, int num_states, Lane lane,
+                  Scores previous, Scores next) {
   float best = -INFINITY;
   for (int i = 0; i < kIdArcsOfLane; ++i)
     best = Larger(previous.Get(first.steps[i].other) + first.steps[i].score +
@@ -182,17 +182,17 @@ inline void DoFrame(constant IntersectDenseParams &params,
 //                  begin in `incoming`
 // incoming         [a.NumElements()], the indexes of the arcs, sorted by the
 //                  states that they enter
-// b_scores         [frames][stride]
+// b_scores         [rows][stride]
 // b_begins         [sequences + 1], the row of b_scores where each sequence
 //                  begins
 // a_to_b_map       [a.Dim0()], the sequence of each FSA
-// state_scores     [frames of the longest sequence + 1][2 * params.num_states].
+// state_scores     [rows of the longest sequence + 1][2 * params.num_states].
 //                  Row t has two parts for each FSA whose sequence has at least
-//                  t frames: the backward scores of the FSA's states t frames
+//                  t rows: the backward scores of the FSA's states t rows
 //                  before the end of the sequence, then the forward scores of
-//                  these states after t frames
+//                  these states after t rows
 //
-// There are two threadgroups for each FSA.  If the first frame of a dispatch is
+// There are two threadgroups for each FSA.  If the first row of a dispatch is
 // not 0, the dispatch continues from the row of state_scores with this number.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(
@@ -218,11 +218,11 @@ kernel void intersect_dense(
   const Graph graph = {arcs,
                        (forward ? incoming_begins : leaving_begins) + begin,
                        incoming, forward};
-  const int b = a_to_b_map[fsa], first_row = b_begins[b],
-            num_frames = b_begins[b + 1] - first_row,
-            first_frame = params.first_frame,
-            last_frame = min(params.last_frame, num_frames);
-  if (num_states == 0 || (first_frame != 0 && first_frame >= num_frames))
+  const int b = a_to_b_map[fsa], rows_begin = b_begins[b],
+            num_rows = b_begins[b + 1] - rows_begin,
+            first_row = params.first_row,
+            last_row = min(params.last_row, num_rows);
+  if (num_states == 0 || (first_row != 0 && first_row >= num_rows))
     return;
   const bool cached = num_states <= kIdMaxCachedStates;
   device float *of_fsa = state_scores + 2 * begin + (forward ? num_states : 0);
@@ -231,33 +231,32 @@ kernel void intersect_dense(
   const Lane lane = {int(thread_index) / width, int(num_threads) / width,
                      int(thread_index) % width, width};
 
-  Scores scores = {of_fsa + first_frame * of_step,
-                   cache + first_frame % 2 * kIdMaxCachedStates, cached};
+  Scores scores = {of_fsa + first_row * of_step,
+                   cache + first_row % 2 * kIdMaxCachedStates, cached};
   for (int s = int(thread_index); s < num_states; s += int(num_threads)) {
-    if (first_frame == 0)
+    if (first_row == 0)
       scores.Set(s, s == initial ? 0.0f : -INFINITY);
     else if (cached)
       scores.cache[s] = scores.states[s];
   }
   FirstArcs first = GetFirstArcs(graph, num_states, lane);
   const int row_step = forward ? params.stride : -params.stride;
-  int row = (forward ? first_row : first_row + num_frames - 1) * params.stride +
-            first_frame * row_step;
+  int row = (forward ? rows_begin : rows_begin + num_rows - 1) * params.stride +
+            first_row * row_step;
   for (int i = 0; i < kIdArcsOfLane; ++i)
     first.columns[i] =
-        num_frames > 0 ? ScoreAt(params, b_scores, row, first.steps[i].column)
+        num_rows > 0 ? ScoreAt(params, b_scores, row, first.steps[i].column)
                        : 0.0f;
 
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-  for (int t = first_frame + 1; t <= last_frame; ++t) {
+  for (int t = first_row + 1; t <= last_row; ++t) {
     const Scores next = {of_fsa + t * of_step,
                          cache + t % 2 * kIdMaxCachedStates, cached};
-    const int next_row = t < num_frames ? row + row_step : row;
+    const int next_row = t < num_rows ? row + row_step : row;
     float ahead[kIdArcsOfLane];
     for (int i = 0; i < kIdArcsOfLane; ++i)
       ahead[i] = ScoreAt(params, b_scores, next_row, first.steps[i].column);
-    DoFrame(params, b_scores, row, graph, first, num_states, lane, scores,
-            next);
+    DoRow(params, b_scores, row, graph, first, num_states, lane, scores, next);
     for (int i = 0; i < kIdArcsOfLane; ++i) first.columns[i] = ahead[i];
     row = next_row;
     scores = next;

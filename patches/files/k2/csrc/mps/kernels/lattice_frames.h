@@ -28,7 +28,7 @@
 // code, so that rounding does not change the decisions.
 //
 // A state of the product is a state of the graph at a time 0 <= t <= T, where T
-// is the number of frames of the sequence.
+// is the number of rows of the sequence.
 
 // The graphs, the sequences, and the scores of states; see
 // intersect_dense.metal.
