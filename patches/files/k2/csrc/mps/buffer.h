@@ -35,7 +35,7 @@ namespace k2 {
 namespace mps {
 
 // Where a tensor's data begins, in the form that an encoder needs.
-struct Place {
+struct BufferAt {
   id<MTLBuffer> buffer;  // NOT owned here: the tensor owns it
   NSUInteger offset;     // in bytes
 };
@@ -46,7 +46,7 @@ struct Place {
 
    @param [in] tensor   On device mps, with elements.
  */
-Place PlaceOf(const torch::Tensor &tensor);
+BufferAt BufferOf(const torch::Tensor &tensor);
 
 /* Returns the host's address of the first byte of a storage; nullptr if the
    host cannot read the storage.

@@ -86,7 +86,7 @@ Pointers CheckedKind() {
 
 }  // namespace
 
-Place PlaceOf(const torch::Tensor &tensor) {
+BufferAt BufferOf(const torch::Tensor &tensor) {
   void *data = tensor.storage().mutable_data();
   const NSUInteger offset = tensor.storage_offset() * tensor.itemsize();
   if (CheckedKind() == Pointers::kBuffers)

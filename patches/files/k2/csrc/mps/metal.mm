@@ -219,9 +219,9 @@ class Encoder {
 
   void Bind(const Argument &argument) {
     if (argument.bytes.empty()) {
-      const Place place = PlaceOf(argument.tensor);
-      [encoder_ setBuffer:place.buffer
-                   offset:place.offset
+      const BufferAt data = BufferOf(argument.tensor);
+      [encoder_ setBuffer:data.buffer
+                   offset:data.offset
                   atIndex:argument.number];
     } else {
       [encoder_ setBytes:argument.bytes.data()
@@ -243,7 +243,7 @@ class Encoder {
 };
 
 id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {
-  return [PlaceOf(tensor).buffer device];
+  return [BufferOf(tensor).buffer device];
 }
 
 }  // namespace
