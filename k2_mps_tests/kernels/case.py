@@ -45,6 +45,18 @@ class Buffer(NamedTuple):
         return cls(np.full(expected.shape, UNTOUCHED, dtype), expected, tolerance)
 
     @classmethod
+    def struct(cls, layout, **fields):
+        """Returns an input buffer that has one struct, as bytes.
+
+        Args:
+          layout: the type of the struct, see sources.layout().
+          fields: the value of each field.  For a field that is a struct, a record().
+        Raises:
+          LookupError: a field is missing, or the struct has no field of this name.
+        """
+        return cls(record(layout, **fields).view(np.uint8))
+
+    @classmethod
     def path_sums(cls, scores, tolerance, floats):
         """Returns a buffer of PathSums, see path_sums.h, that the kernel writes.
 
@@ -59,6 +71,20 @@ class Buffer(NamedTuple):
         content = np.full((*scores.shape, floats), UNTOUCHED, np.float32)
         expected = np.where(np.isnan(scores), runner.scores_of(content), scores)
         return cls(content, expected, np.where(np.isnan(scores), 0, tolerance))
+
+
+def record(layout, **fields):
+    """Returns a struct as an array of one element; see Buffer.struct()."""
+    for names, what in (
+        (set(layout.names) - fields.keys(), "needs a value for"),
+        (fields.keys() - set(layout.names), "has no field"),
+    ):
+        if names:
+            raise LookupError(f"the struct {what} {', '.join(sorted(names))}")
+    struct = np.zeros(1, layout)
+    for name, value in fields.items():
+        struct[name] = value
+    return struct
 
 
 # A kernel has an instance for each of these numbers, as in FitInstance() of grid.h.  The number is

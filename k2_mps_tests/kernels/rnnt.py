@@ -11,9 +11,10 @@ import functools
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("rnnt_smoothed.h", "RnntSmoothedBuffer")
+PARAMS = layout("rnnt_smoothed.h", "RnntSmoothedParams")
 SIZES = enumerators("rnnt_smoothed.h")
 THREADS = SIZES["kSmoothedThreads"]
 TILE = SIZES["kSmoothedTile"]
@@ -102,14 +103,23 @@ class Problem:
         return rows, frames, rows[:, :, None] & frames[:, None], x_inside, y_inside
 
     def params(self, has_grads=1):
-        integers = [self.B, self.S, self.T, self.C, BLANK, self.px_columns]
-        integers += [self.rnnt_type == "constrained", self.bounds is not None]
-        integers += [self.skips_padding, self.grad_mode, has_grads]
-        floats = [self.scale, self.lm_scale, self.am_scale, self.delay]
-        return Buffer(
-            np.concatenate(
-                [np.array(integers, np.int32), np.array(floats, np.float32).view(np.int32)]
-            )
+        return Buffer.struct(
+            PARAMS,
+            B=self.B,
+            S=self.S,
+            T=self.T,
+            C=self.C,
+            blank=BLANK,
+            px_columns=self.px_columns,
+            constrained=self.rnnt_type == "constrained",
+            has_boundary=self.bounds is not None,
+            skips_padding=self.skips_padding,
+            grad_mode=self.grad_mode,
+            has_grads=has_grads,
+            combined_scale=self.scale,
+            lm_scale=self.lm_scale,
+            am_scale=self.am_scale,
+            delay_penalty=self.delay,
         )
 
     def boundary(self):

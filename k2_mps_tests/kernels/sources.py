@@ -1,4 +1,4 @@
-"""Finds the files of kernels, and gives their texts, cases, constants and PTX."""
+"""Finds the files of kernels, and gives their texts, cases, constants, structs and PTX."""
 
 import enum
 import functools
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import numpy as np
 
 TESTS = Path(__file__).resolve().parent.parent
 # #include "k2/..." is relative to this folder.
@@ -99,8 +101,14 @@ def text(name):
 
 
 @functools.cache
-def _enumerations(header):
-    """Returns {enumeration: {enumerator: value}} of a header; clang computes the values."""
+def _declarations(header, kind):
+    """Returns {name: members} of the enumerations or structs of a header.
+
+    Clang reads the header as C++ and prints its syntax tree.
+
+    Args:
+      kind: "EnumDecl" or "CXXRecordDecl".
+    """
     syntax = subprocess.run(
         [
             program("clang++-19", "clang++"),
@@ -111,9 +119,9 @@ def _enumerations(header):
         stdout=subprocess.PIPE,
     ).stdout
     return {
-        declaration["name"]: _values(declaration["inner"])
+        declaration["name"]: declaration["inner"]
         for declaration in json.loads(syntax)["inner"]
-        if declaration["kind"] == "EnumDecl"
+        if declaration["kind"] == kind and "inner" in declaration
     }
 
 
@@ -137,13 +145,45 @@ def _values(nodes):
 def enumerators(header):
     """Returns the values of all enumerators of a header, {name: int}."""
     return {
-        name: value for every in _enumerations(header).values() for name, value in every.items()
+        name: value
+        for members in _declarations(header, "EnumDecl").values()
+        for name, value in _values(members).items()
     }
 
 
 def enumeration(header, name):
     """Returns an enumeration of a header as an enum.IntEnum."""
-    return enum.IntEnum(name, _enumerations(header)[name])
+    return enum.IntEnum(name, _values(_declarations(header, "EnumDecl")[name]))
+
+
+# The types of Metal that structs of arguments have.
+_NUMBERS = {"int": np.int32, "unsigned int": np.uint32, "long": np.int64, "float": np.float32}
+
+
+def layout(header, name):
+    """Returns the type of a header's struct as a numpy.dtype.
+
+    Each field has the name, the type and the offset that it has in C++.  Buffer.struct() makes
+    arguments of kernels from the dtype.
+    """
+    fields = [
+        (member["name"], _field_type(header, member["type"]["qualType"]))
+        for member in _declarations(header, "CXXRecordDecl")[name]
+        if member["kind"] == "FieldDecl"
+    ]
+    # With align=True, NumPy gives fields the offsets that C++ gives them.
+    return np.dtype(fields, align=True)
+
+
+def _field_type(header, declared):
+    """Returns the NumPy type of a field.
+
+    Args:
+      declared: the type in C++, like int, int[4] or struct SwooshTail.
+    """
+    element, size = re.fullmatch(r"(?:struct )?([\w ]+)(?:\[(\d+)\])?", declared).groups()
+    numpy_type = _NUMBERS.get(element) or layout(header, element)
+    return (numpy_type, int(size)) if size else numpy_type
 
 
 # These patterns match in the text of a file after the preprocessor.

@@ -123,6 +123,43 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
 
 
+HEADERS = sorted({header for header, _ in sources.enumerations_of_arguments()})
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_numpy_lays_out_structs_as_clang_does(header, tmp_path):
+    names = re.findall(r"^struct (\w+) {", (sources.KERNELS / header).read_text(), re.MULTILINE)
+    assert names
+    lines = [f'#include "{sources.KERNELS / header}"']
+    for name in names:
+        layout = sources.layout(header, name)
+        lines.append(f"static_assert(sizeof({name}) == {layout.itemsize});")
+        for field, (_, offset) in layout.fields.items():
+            lines.append(f"static_assert(__builtin_offsetof({name}, {field}) == {offset});")
+    source = tmp_path / "layout.cc"
+    source.write_text("\n".join(lines))
+    clang = sources.program("clang++-19", "clang++")
+    ran(clang, "-std=c++17", "-fsyntax-only", f"-I{sources.ROOT}", source, check=True)
+
+
+PAIR = np.dtype([("low", np.int32), ("scale", np.float32)])
+
+
+def test_a_struct_has_its_fields_at_their_places():
+    buffer = Buffer.struct(PAIR, scale=0.5, low=7)
+    assert buffer.content.tobytes() == np.int32(7).tobytes() + np.float32(0.5).tobytes()
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [({"low": 1}, "needs a value for scale"), ({"low": 1, "scale": 1, "high": 1}, "no field high")],
+    ids=["missing", "unknown"],
+)
+def test_a_struct_with_other_fields_than_its_header_is_refused(fields, message):
+    with pytest.raises(LookupError, match=message):
+        Buffer.struct(PAIR, **fields)
+
+
 @pytest.mark.parametrize("header, name", sources.enumerations_of_arguments())
 def test_the_host_says_which_arguments_the_kernels_write(header, name):
     """The host passes `device` arguments, which kernels write, with Out() of metal.h.

@@ -19,8 +19,10 @@ from torch import nn
 from examples.common import speech
 from k2_mps_tests import ending
 from k2_mps_tests.kernels import on_mps, sources
+from k2_mps_tests.kernels.case import Buffer
 
 Number = sources.enumeration("mutual_information.h", "MutualInformationBuffer")
+PARAMS = sources.layout("mutual_information.h", "MutualInformationParams")
 BLANK = 0
 DIM = 32
 NUM_SYMBOLS = len(speech.PHONES)
@@ -61,10 +63,14 @@ class MutualInformation(torch.autograd.Function):
         assert S < 64, "the speech has shorter utterances; one dispatch has 64 rows at most"
         threads = -(-(S + 1) // 32) * 32
         edges = torch.empty(B, 2, T + 1, device="mps")
-        params = torch.tensor([S, T, 0, 1, 0], dtype=torch.int32, device="mps")
+        params = Buffer.struct(PARAMS, S=S, T=T, t_offset=0, has_boundary=1, band=0)
+        arguments = {
+            **arguments,
+            Number.kMiEdges: edges,
+            Number.kMiParams: torch.from_numpy(params.content).to("mps"),
+        }
         kernel = getattr(cls.library, name)
-        every = {**arguments, Number.kMiEdges: edges, Number.kMiParams: params}
-        kernel(*on_mps.by_position(every), threads=B * threads, group_size=threads)
+        kernel(*on_mps.by_position(arguments), threads=B * threads, group_size=threads)
 
     @staticmethod
     def forward(context, px, py, boundary):

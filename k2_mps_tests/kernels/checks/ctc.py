@@ -13,10 +13,11 @@ from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, int
 from k2_mps_tests.kernels.checks.intersect_dense import pass_of
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import Graphs, random_arcs
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 EPS = float(np.finfo(np.float32).eps)
 Number = enumeration("ctc.h", "CtcBuffer")
+PARAMS = layout("ctc.h", "CtcParams")
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
@@ -211,11 +212,22 @@ class Graph(Graphs):
         return _path_sums(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
-        counts = [len(self.states), self.num_states, len(self.arcs), self.most_rows]
-        layout = [self.num_words, SYMBOLS + 1, SYMBOLS + 1, self.width]
-        params = ints([*counts, *layout, rows_of_block, rows_of_block, bool(self.penalty), 0, 0])
-        params.content.view(np.float32)[-2:] = self.penalty, self.beam
-        return params
+        return Buffer.struct(
+            PARAMS,
+            num_fsas=len(self.states),
+            num_states=self.num_states,
+            num_arcs=len(self.arcs),
+            num_frames=self.most_rows,
+            num_words=self.num_words,
+            stride=SYMBOLS + 1,
+            num_columns=SYMBOLS + 1,
+            width=self.width,
+            frames_of_best_block=rows_of_block,
+            frames_of_block=rows_of_block,
+            has_penalties=bool(self.penalty),
+            penalty=self.penalty,
+            beam=self.beam,
+        )
 
     def _inputs(self, rows_of_block=1):
         """Returns the arguments that all kernels of this file have."""

@@ -5,14 +5,14 @@ gradient is a sum of two numbers.  Such a sum does not depend on the order, so g
 be equal.
 """
 
-from itertools import chain
-
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("dense_fsa_vec.h", "DenseFsaVecBuffer")
+PARAMS = layout("dense_fsa_vec.h", "DenseFsaVecParams")
+GRAD_PARAMS = layout("dense_fsa_vec.h", "DenseFsaVecGradParams")
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
 # The numbers of sequences, of frames and of symbols, then the segments.  A segment is (sequence,
@@ -32,21 +32,47 @@ def cases():
         yield _backward(number, shape, 1)
 
 
-def _params(shape, segments, strides=None, adds=0):
-    _, frames, symbols, _ = shape
-    rows = np.cumsum([0] + [n + 1 for _, _, n in segments])
+def _first_rows(segments):
+    """Returns the row of the scores where each segment begins, and the number of all rows."""
+    return np.cumsum([0] + [n + 1 for _, _, n in segments])
 
-    def filled(values, size=MOST):
-        return [*values, *[0] * (size - len(values))]
 
-    if strides is not None:
-        sequences, starts, _ = zip(*segments)
-        head = [len(segments), 0, symbols, *strides]
-        return ints([*head, *filled(rows, MOST + 1), *filled(sequences), *filled(starts)])
-    # The kernel of the gradient takes the segments in the order of their sequences.
-    in_order = sorted(zip(segments, rows), key=lambda item: item[0][0])
-    columns = zip(*[(sequence, row, t, t + n) for (sequence, t, n), row in in_order])
-    return ints([len(segments), frames, symbols, adds, *chain(*map(filled, columns))])
+def _filled(values, size=MOST):
+    """Returns a list of `size` numbers that begins with `values`."""
+    return [*values, *[0] * (size - len(values))]
+
+
+def _params(shape):
+    _, frames, symbols, segments = shape
+    return Buffer.struct(
+        PARAMS,
+        num_segments=len(segments),
+        first_segment=0,
+        num_symbols=symbols,
+        sequence_stride=frames * symbols,
+        frame_stride=symbols,
+        symbol_stride=1,
+        first_rows=_filled(_first_rows(segments), MOST + 1),
+        sequences=_filled([sequence for sequence, _, _ in segments]),
+        start_frames=_filled([t for _, t, _ in segments]),
+    )
+
+
+def _grad_params(shape, adds):
+    _, frames, symbols, segments = shape
+    # The kernel takes the segments in the order of their sequences.
+    in_order = sorted(zip(segments, _first_rows(segments)), key=lambda item: item[0][0])
+    return Buffer.struct(
+        GRAD_PARAMS,
+        num_segments=len(segments),
+        num_frames=frames,
+        num_symbols=symbols,
+        adds=adds,
+        sequences=_filled([sequence for (sequence, _, _), _ in in_order]),
+        first_rows=_filled([row for _, row in in_order]),
+        start_frames=_filled([t for (_, t, _), _ in in_order]),
+        end_frames=_filled([t + n for (_, t, n), _ in in_order]),
+    )
 
 
 def _forward(number, shape):
@@ -66,7 +92,7 @@ def _forward(number, shape):
         Number.kDvLogProbs: Buffer(log_probs),
         Number.kDvScores: Buffer.output(expected),
         Number.kDvRowSplits: Buffer.output(np.array(splits, np.int32), dtype=np.int32),
-        Number.kDvParams: _params(shape, segments, [frames * symbols, symbols, 1]),
+        Number.kDvParams: _params(shape),
     }
     return Case(f"{number}", "dense_fsa_vec", len(expected), 32, buffers)
 
@@ -86,6 +112,6 @@ def _backward(number, shape, adds):
     buffers = {
         Number.kDvScoresGrad: Buffer(grad),
         Number.kDvGrad: Buffer(begin, expected.ravel() if symbols else begin),
-        Number.kDvParams: _params(shape, segments, adds=adds),
+        Number.kDvParams: _grad_params(shape, adds),
     }
     return Case(f"{number}, adds {adds}", "dense_fsa_vec_grad", sequences * frames, 32, buffers)

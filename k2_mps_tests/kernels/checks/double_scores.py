@@ -14,9 +14,10 @@ import numpy as np
 from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import ARC, Graphs
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("double_scores.h", "DoubleScoresBuffer")
+PARAMS = layout("double_scores.h", "DoubleScoresParams")
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("simd_width.h")["kSimdWidth"]
@@ -107,17 +108,29 @@ class Graph(Graphs):
 
 def _in_parts(case):
     """Returns a copy of the case with two launches: for batch 0, and for all other batches."""
-    params = case.buffers[Number.kDsParams].content
+    params = case.buffers[Number.kDsParams].content.view(PARAMS)
     first, second = params.copy(), params.copy()
-    first[-1] = second[-2] = 1
-    buffers = {**case.buffers, Number.kDsParams: Buffer(first)}
-    more = [(case.groups, {Number.kDsParams: Buffer(second)})]
+    first["last_batch"] = second["first_batch"] = 1
+    buffers = {**case.buffers, Number.kDsParams: Buffer(first.view(np.uint8))}
+    more = [(case.groups, {Number.kDsParams: Buffer(second.view(np.uint8))})]
     return Case(case.name + ", in parts", case.kernel, case.groups, case.threads, buffers, more)
 
 
 def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
-    sizes = [graph.num_fsas, graph.depth, graph.num_states, len(graph.arcs)]
-    return ints([*sizes, log, forward, of_totals, stride, parts, 0, graph.depth])
+    return Buffer.struct(
+        PARAMS,
+        num_fsas=graph.num_fsas,
+        num_batches=graph.depth,
+        num_states=graph.num_states,
+        num_arcs=len(graph.arcs),
+        log_semiring=log,
+        is_forward=forward,
+        of_totals=of_totals,
+        grad_stride=stride,
+        num_parts=parts,
+        first_batch=0,
+        last_batch=graph.depth,
+    )
 
 
 def _over_arcs(graph, params):

@@ -5,9 +5,10 @@ import numpy as np
 from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import Graphs
 from k2_mps_tests.kernels.lattices import written
-from k2_mps_tests.kernels.sources import enumeration
+from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("graph_index.h", "GraphIndexBuffer")
+PARAMS = layout("graph_index.h", "GraphIndexParams")
 
 # The numbers of a shape: the states of each FSA, the arcs that leave each state, and the threads.
 # The numbers of arcs are near powers of 2 or near the number of threads.  Some FSAs are empty.
@@ -30,8 +31,9 @@ def cases():
 def _case(states, num_arcs, threads, labels):
     random = np.random.default_rng([sum(states), num_arcs, labels])
     graphs = Graphs.random(random, states, num_arcs, labels)
-    num_states, total = int(graphs.state_begins[-1]), len(graphs.arcs)
-
+    params = Buffer.struct(
+        PARAMS, num_fsas=len(states), num_states=graphs.state_begins[-1], num_arcs=len(graphs.arcs)
+    )
     buffers = {
         Number.kGiArcs: Buffer(graphs.arcs.view(np.int32)),
         Number.kGiStateBegins: ints(graphs.state_begins),
@@ -42,7 +44,7 @@ def _case(states, num_arcs, threads, labels):
         Number.kGiFsaOfArc: written(graphs.fsa_of_arc),
         Number.kGiLabels: written(graphs.labels),
         Number.kGiEveryFsa: written(np.arange(len(states))),
-        Number.kGiParams: ints([len(states), num_states, total]),
+        Number.kGiParams: params,
     }
     name = f"{states} states, {num_arcs} arcs, {labels} labels"
     return Case(name, "graph_index", 2 * len(states), threads, buffers)

@@ -10,9 +10,10 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import NEVER, Graphs, forward_or_backward
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("intersect_dense.h", "IntersectDenseBuffer")
+PARAMS = layout("intersect_dense.h", "IntersectDenseParams")
 SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
@@ -77,10 +78,18 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
             passed = pass_of(arcs, states[fsa], scores, b_begins[b], frames[b], forward)
             for t, state_scores in enumerate(passed):
                 expected[t, begin : begin + states[fsa]] = state_scores
-    parts = parts or (0, max(frames))
     params = [
-        ints([SYMBOLS + 1, SYMBOLS + 1, scores.size, num_states, width, *part])
-        for part in pairwise(parts)
+        Buffer.struct(
+            PARAMS,
+            stride=SYMBOLS + 1,
+            num_columns=SYMBOLS + 1,
+            num_scores=scores.size,
+            num_states=num_states,
+            width=width,
+            first_frame=first,
+            last_frame=last,
+        )
+        for first, last in pairwise(parts or (0, max(frames)))
     ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
     buffers = {

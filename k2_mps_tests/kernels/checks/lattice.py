@@ -1,5 +1,7 @@
 """Cases of count_lattice, place_lattice, emit_lattice and find_best_paths."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
@@ -12,9 +14,11 @@ from k2_mps_tests.kernels.lattices import (
     lattices,
     written,
 )
-from k2_mps_tests.kernels.sources import enumeration
+from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "LatticeBuffer")
+PARAMS = layout("lattice.h", "LatticeParams")
+PATH_PARAMS = layout("lattice.h", "BestPathsParams")
 NONEMPTY = 2
 EPS = np.finfo(np.float32).eps
 
@@ -35,8 +39,17 @@ def cases():
 
 
 def _params(lattice):
-    counts = [len(lattice.states), lattice.state_begins[-1], lattice.num_steps, lattice.num_words]
-    return ints([*counts, COLUMNS, COLUMNS, lattice.beam.view(np.int32), 0])
+    return Buffer.struct(
+        PARAMS,
+        num_fsas=len(lattice.states),
+        num_states=lattice.state_begins[-1],
+        num_steps=lattice.num_steps,
+        num_words=lattice.num_words,
+        stride=COLUMNS,
+        num_columns=COLUMNS,
+        beam=lattice.beam,
+        has_best_arcs=0,
+    )
 
 
 def _inputs(lattice):
@@ -121,7 +134,10 @@ def _emit(name, lattice):
 def _best(name, lattice, parts=1):
     groups = -(-len(lattice.states) // 2)
     ends = [lattice.num_steps * i // parts for i in range(parts + 1)]
-    steps, *more = (ints(pair) for pair in zip(ends, ends[1:]))
+    steps, *more = (
+        Buffer.struct(PATH_PARAMS, first_step=first, last_step=last)
+        for first, last in pairwise(ends)
+    )
     buffers = {
         **_inputs(lattice),
         Number.kLatticeBestArcs: written(lattice.best_arcs),

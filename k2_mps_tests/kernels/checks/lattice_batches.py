@@ -4,9 +4,10 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, lattices, written
-from k2_mps_tests.kernels.sources import enumeration
+from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "BatchesBuffer")
+PARAMS = layout("lattice.h", "BatchesParams")
 
 
 def cases():
@@ -16,7 +17,7 @@ def cases():
 
 def _cases(name, lattice):
     states = lattice.kept_states
-    num_arcs, num_fsas = len(lattice.out), len(lattice.states)
+    num_fsas = len(lattice.states)
     fsas = np.array([fsa for fsa, _, _ in states])
     begins = np.searchsorted(fsas, np.arange(num_fsas))
     # `incoming` has the arcs in the order of their destinations.  States are numbered across all
@@ -31,7 +32,13 @@ def _cases(name, lattice):
     part = [states[i][1] * num_fsas + states[i][0] for i in order]
     parts = np.searchsorted(part, np.arange(lattice.num_steps * num_fsas + 1))
 
-    params = ints([num_fsas, lattice.num_steps, len(states), num_arcs])
+    params = Buffer.struct(
+        PARAMS,
+        num_fsas=num_fsas,
+        num_steps=lattice.num_steps,
+        num_states=len(states),
+        num_arcs=len(lattice.out),
+    )
     groups = -(-len(lattice.counts) // 2)
     buffers = {
         Number.kBatchesArcs: ints(lattice.out.view(np.int32)),

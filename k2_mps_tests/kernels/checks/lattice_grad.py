@@ -8,9 +8,10 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.lattices import COLUMNS, LANES, lattices
-from k2_mps_tests.kernels.sources import enumeration
+from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "LatticeGradBuffer")
+PARAMS = layout("lattice.h", "LatticeGradParams")
 
 
 def cases():
@@ -18,8 +19,15 @@ def cases():
         random = np.random.default_rng(len(name))
         arc_grad = random.standard_normal(len(lattice.out)).astype(np.float32)
         num_rows, num_arcs = len(lattice.scores), len(lattice.arcs)
-        counts = [len(lattice.states), lattice.num_steps, len(lattice.frames)]
-        params = ints([*counts, num_rows, COLUMNS, num_arcs])
+        params = Buffer.struct(
+            PARAMS,
+            num_fsas=len(lattice.states),
+            num_steps=lattice.num_steps,
+            num_sequences=len(lattice.frames),
+            num_rows=num_rows,
+            num_columns=COLUMNS,
+            num_graph_arcs=num_arcs,
+        )
         groups = -(-num_rows // 2)
         buffers = {
             Number.kLatticeGradArcGrad: Buffer(arc_grad),

@@ -26,11 +26,12 @@ import math
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("mutual_information.h", "MutualInformationBuffer")
+PARAMS = layout("mutual_information.h", "MutualInformationParams")
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
 
@@ -223,7 +224,9 @@ def _case(name, kernel, px, py, offset, boundary, buffers):
     if threads > FEW:
         kernel += "_tall"
     first, *more = (
-        ints([S, T, offset, int(boundary is not None), band])
+        Buffer.struct(
+            PARAMS, S=S, T=T, t_offset=offset, has_boundary=boundary is not None, band=band
+        )
         for band in range(-(-(S + 1) // threads))
     )
     edges = Buffer.scratch(np.full((B, 2, T + 1), UNTOUCHED, np.float32))

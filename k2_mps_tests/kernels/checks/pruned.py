@@ -4,14 +4,21 @@ decoding.py computes the expected lattices.  A score is a sum of two floats, or 
 results must be equal.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.graphs import ARC, Graphs
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("pruned.h", "PrunedBuffer")
+PARAMS = layout("pruned.h", "PrunedParams")
+START_PARAMS = layout("pruned.h", "PrunedStartParams")
+PART = layout("pruned.h", "PrunedPart")
+STEP = layout("pruned.h", "PrunedStep")
+EMIT_PARAMS = layout("pruned.h", "PrunedEmitParams")
 SIZES = enumerators("pruned.h")
 LANES = enumerators("simd_width.h")["kSimdWidth"]
 NUM_INFOS = SIZES["kPrNumInfos"]
@@ -22,6 +29,7 @@ ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
 # The limits of a sequence's memory: the most states and arcs that the search can have, then the
 # most states and arcs that the lattice can have.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
+MAX_WORDS = MAX_ARCS // LANES + 1  # words with a bit for each of these arcs
 
 # The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
 # (frames) of each sequence, and the arguments of decoding.Options.  If a shape has one graph, all
@@ -165,7 +173,9 @@ def _start():
     buffers = {
         Number.kPrunedTable: Buffer.output(table, dtype=np.int32),
         Number.kPrunedInfos: Buffer.output(np.zeros(2 * NUM_INFOS), dtype=np.int32),
-        Number.kPrunedDispatch: ints([700, 2 * NUM_INFOS]),
+        Number.kPrunedDispatch: Buffer.struct(
+            START_PARAMS, num_pairs=len(table), num_infos=2 * NUM_INFOS
+        ),
     }
     return Case("700 states", "start_pruned", 2, SIZES["kPrWideThreads"], buffers)
 
@@ -174,17 +184,34 @@ def _bits(value):
     return np.float32(value).view(np.int32)
 
 
-def _params(batch):
+def _params(batch, streaming=0):
+    """Returns the buffer of PrunedParams.
+
+    Args:
+      batch: a Batch, or a chunk of streams.
+      streaming: 1 for a chunk.
+    """
     options = batch.options
-    return ints(
-        [
-            *(len(batch.rows), len(batch.rows), max(batch.rows), batch.shared),
-            *(batch.state_begins[-1], COLUMNS, COLUMNS),
-            *(options.min_active, options.max_active, options.allow_partial),
-            *(_bits(options.search_beam), _bits(options.output_beam)),
-            *(MAX_STATES, MAX_ARCS, MAX_ARCS // LANES + 1, MAX_OUT_STATES, MAX_OUT_ARCS),
-            0,  # the rows are whole sequences, not chunks of streams
-        ]
+    return Buffer.struct(
+        PARAMS,
+        num_seqs=len(batch.rows),
+        at_once=len(batch.rows),
+        num_rows=max(batch.rows),
+        shared_graph=batch.shared,
+        num_states=batch.state_begins[-1],
+        stride=COLUMNS,
+        num_columns=COLUMNS,
+        min_active=options.min_active,
+        max_active=options.max_active,
+        allow_partial=options.allow_partial,
+        search_beam=options.search_beam,
+        output_beam=options.output_beam,
+        max_states=MAX_STATES,
+        max_arcs=MAX_ARCS,
+        max_words=MAX_WORDS,
+        max_out_states=MAX_OUT_STATES,
+        max_out_arcs=MAX_OUT_ARCS,
+        streaming=streaming,
     )
 
 
@@ -206,7 +233,6 @@ def _inputs(batch):
 def _memory(batch):
     """Returns the memory of a search: the tables of states, and the rings of states and of arcs."""
     n = len(batch.rows)
-    words = MAX_ARCS // LANES + 1
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
     table = np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)
     return {
@@ -217,8 +243,8 @@ def _memory(batch):
         Number.kPrunedNumbers: _scratch(n * MAX_STATES),
         Number.kPrunedDests: _scratch(n * MAX_ARCS),
         Number.kPrunedEndScores: _scratch(n * MAX_ARCS, np.float32),
-        Number.kPrunedOverCutoff: _scratch(n * words, np.uint32),
-        Number.kPrunedIsFirst: _scratch(n * words, np.uint32),
+        Number.kPrunedOverCutoff: _scratch(n * MAX_WORDS, np.uint32),
+        Number.kPrunedIsFirst: _scratch(n * MAX_WORDS, np.uint32),
         Number.kPrunedCounts: _scratch(4 * n * SIZES["kPrMaxSimdgroups"]),
         Number.kPrunedFrames: _scratch(4 * n * (max(batch.rows) + 2)),
     }
@@ -262,7 +288,10 @@ def _search(name, batch, threads, num_parts):
     num_windows = (max(batch.rows) - 1) // decoding.SHIFT + 1
     num_parts = min(num_parts, num_windows)
     ends = [num_windows * i // num_parts for i in range(num_parts + 1)]
-    part, *more = [ints([0, *part]) for part in zip(ends, ends[1:])]
+    part, *more = [
+        Buffer.struct(PART, first_seq=0, first_window=first, last_window=last)
+        for first, last in pairwise(ends)
+    ]
     buffers = {**_searched(batch), Number.kPrunedDispatch: part}
     groups = len(batch.rows)
     more = [(groups, {Number.kPrunedDispatch: other}) for other in more]
@@ -297,8 +326,18 @@ def _steps(num_rows, num_seqs, groups):
         live = begin(pending if pending >= 0 else following)
         beside = t > 0 and phase == "kPrExpand"
         teams = (phase != "kPrNoPhase") + beside + (pending >= 0)
-        step = [0, groups, teams, SIZES[phase], t, live, pending, window_step]
-        launches.append((num_seqs * groups * teams, ints(step)))
+        step = Buffer.struct(
+            STEP,
+            first_seq=0,
+            groups=groups,
+            num_teams=teams,
+            phase=SIZES[phase],
+            t=t,
+            first_live=live,
+            window=pending,
+            window_step=window_step,
+        )
+        launches.append((num_seqs * groups * teams, step))
         window_step += 1
         if pending >= 0 and window_step == 5 + end(pending) - begin(pending):
             pending = -1
@@ -383,7 +422,9 @@ def _emit(name, batch):
         Number.kPrunedArcMapB: Buffer.output(map_b, dtype=np.int32),
         Number.kPrunedFrameStates: Buffer.output(frame_states, dtype=np.int32),
         Number.kPrunedFrameArcs: Buffer.output(frame_arcs, dtype=np.int32),
-        Number.kPrunedDispatch: ints([len(batch.rows), splits1[-1], len(map_a)]),
+        Number.kPrunedDispatch: Buffer.struct(
+            EMIT_PARAMS, num_seqs=len(batch.rows), num_states=splits1[-1], num_arcs=len(map_a)
+        ),
     }
     threads = SIZES["kPrWideThreads"]
     groups = -(-max(splits1[-1] + 1, len(map_a)) // threads)

@@ -13,9 +13,12 @@ from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.checks import pruned
 from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
 from k2_mps_tests.kernels.graphs import ARC
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("pruned_stream.h", "PrunedStreamBuffer")
+LOAD = layout("pruned_stream.h", "PrunedLoad")
+SAVE = layout("pruned_stream.h", "PrunedSave")
+EMIT = layout("pruned_stream.h", "PrunedStreamEmit")
 HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
 SAVED = HISTORY + 1
 WIDE = SIZES["kPrWideThreads"]
@@ -175,11 +178,6 @@ def cases():
         yield _describe(name, chunk)
 
 
-def _params(chunk):
-    *numbers, _ = pruned._params(_AsBatch(chunk)).content
-    return ints([*numbers, 1])  # The last parameter is 1 if the rows are chunks of streams.
-
-
 class _AsBatch:
     """A chunk in place of a Batch, with the attributes that the functions of pruned.py read."""
 
@@ -213,7 +211,7 @@ def _arguments(chunk, infos, out, begins, entered):
         pruned.Number.kPrunedOut: out,
         pruned.Number.kPrunedOutBegins: begins,
         pruned.Number.kPrunedEntered: entered,
-        pruned.Number.kPrunedParams: _params(chunk),
+        pruned.Number.kPrunedParams: pruned._params(batch, streaming=1),
     }
 
 
@@ -239,7 +237,18 @@ def _step(name, chunk, threads, groups):
     steps += [("kPrNoPhase", 0, step) for step in range(last + 1 + 8)]
     all_groups = len(chunk.rows) * groups
     first, *more = [
-        ints([0, groups, 1, SIZES[phase], t, 0, 0, window_step]) for phase, t, window_step in steps
+        Buffer.struct(
+            pruned.STEP,
+            first_seq=0,
+            groups=groups,
+            num_teams=1,
+            phase=SIZES[phase],
+            t=t,
+            first_live=0,
+            window=0,
+            window_step=window_step,
+        )
+        for phase, t, window_step in steps
     ]
     buffers = {**_searched(chunk), pruned.Number.kPrunedDispatch: first}
     more = [(all_groups, {pruned.Number.kPrunedDispatch: step}) for step in more]
@@ -298,7 +307,21 @@ def _load(is_new):
             [[states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)]
         )
         infos[SIZES["kPrStates"]] = states[0]
-    load = [index, is_new, rows, from_row, to_row, stride, columns, pruned._bits(7.5), base]
+    load = Buffer.struct(
+        LOAD,
+        index=index,
+        is_new=is_new,
+        num_rows=rows,
+        from_row=from_row,
+        to_row=to_row,
+        stride=stride,
+        num_columns=columns,
+        beam=pruned._bits(7.5),
+        base=base,
+        first_frame=HISTORY if is_new else 0,
+        num_states=states,
+        num_arcs=arcs,
+    )
     buffers = {
         Number.kStreamSaved: ints(saved),
         Number.kStreamChunk: Buffer(chunk),
@@ -311,14 +334,14 @@ def _load(is_new):
         Number.kStreamBBegins: Buffer.output(begins, dtype=np.int32),
         Number.kStreamFrames: Buffer.output(frames, dtype=np.int32),
         Number.kStreamInfos: Buffer.output(infos, dtype=np.int32),
-        Number.kStreamLoad: ints([*load, HISTORY if is_new else 0, *states, *arcs]),
+        Number.kStreamLoad: load,
     }
     return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
 
 
 def _save(is_new):
     random = np.random.default_rng([is_new, 2])
-    max_states, max_arcs, columns, base, time = 40, 60, 3, 4, 7
+    max_states, max_arcs, columns, base, time, num_frozen = 40, 60, 3, 4, 7, 8
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY
     sizes = random.integers(1, 4, size=(end + 1, 2))
@@ -338,13 +361,27 @@ def _save(is_new):
     parts = active[of_states], kept[of_states], numbers[of_states] + base, dests[of_arcs], rows
     saved = np.concatenate([part.ravel() for part in parts])
     old = _untouched(len(out), 4)
-    old[:8] = out[:8] + [base, base, 0, 0]
+    old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
     times = _untouched(max_states + base)
     for t in range(begin + (0 if is_new else 1), following + 1):
         for place in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
             if kept[place] >= 0:
                 times[numbers[place] + base] = time + t
-    save = [max_states, max_arcs, begin, following, end, is_new, n, m, base, time, 8, columns]
+    save = Buffer.struct(
+        SAVE,
+        max_states=max_states,
+        max_arcs=max_arcs,
+        begin=begin,
+        next=following,
+        end=end,
+        is_new=is_new,
+        num_states=n,
+        num_arcs=m,
+        base=base,
+        time=time,
+        num_out_arcs=num_frozen,
+        num_columns=columns,
+    )
     buffers = {
         Number.kStreamActive: ints(active),
         Number.kStreamNumKept: ints(kept),
@@ -356,7 +393,7 @@ def _save(is_new):
         Number.kStreamSaved: Buffer.output(saved, dtype=np.int32),
         Number.kStreamOldArcs: Buffer.output(old, dtype=np.int32),
         Number.kStreamOldTimes: Buffer.output(times, dtype=np.int32),
-        Number.kStreamSave: ints(save),
+        Number.kStreamSave: save,
     }
     return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
 
@@ -383,7 +420,16 @@ def _emit(num_old):
         [src, dest, np.where(is_final, -1, label), scores.view(np.int32)], 1
     )
     arc_map[first_arc:] = np.where(is_final & (label != -1), -1, of_graph)
-    emit = [index, num_states, num_arcs, num_old, base, first_state, first_arc]
+    emit = Buffer.struct(
+        EMIT,
+        index=index,
+        num_states=num_states,
+        num_arcs=num_arcs,
+        num_old_arcs=num_old,
+        base=base,
+        first_state=first_state,
+        first_arc=first_arc,
+    )
     buffers = {
         Number.kStreamOldArcs: ints(arcs[:num_old]),
         Number.kStreamOut: ints(arcs[num_old:] - [base, base, 0, 0]),
@@ -393,6 +439,6 @@ def _emit(num_old):
         Number.kStreamRowIds2: Buffer.output(ids2, dtype=np.int32),
         Number.kStreamOutArcs: Buffer.output(out_arcs, dtype=np.int32),
         Number.kStreamArcMap: Buffer.output(arc_map, dtype=np.int32),
-        Number.kStreamEmit: ints(emit),
+        Number.kStreamEmit: emit,
     }
     return Case(f"{num_old} arcs of earlier chunks", "emit_stream", 1, LANES, buffers)

@@ -17,9 +17,11 @@ import numpy as np
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("rnnt_pruned.h", "RnntPrunedBuffer")
+PARAMS = layout("rnnt_pruned.h", "RnntPrunedParams")
+REDUCE_PARAMS = layout("rnnt_pruned.h", "RnntReduceParams")
 SIZES = enumerators("rnnt_pruned.h")
 FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpThreads"))
 SIZE = 12.0  # more than the sum of log(C) and a logit drawn from N(0, 2^2)
@@ -75,9 +77,23 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
     px = np.concatenate([px, np.full((B, S, columns - T), -np.inf)], 2)
 
     def params(scale=0.0):
-        ints = [B, S, T, C, R, blank, columns, with_ranges, bounded, kind == CONSTRAINED, hat]
-        floats = np.array([delay, scale], np.float32).view(np.int32)
-        return Buffer(np.array([*ints, *floats, 1], np.int32))
+        return Buffer.struct(
+            PARAMS,
+            B=B,
+            S=S,
+            T=T,
+            C=C,
+            R=R,
+            blank=blank,
+            px_columns=columns,
+            has_ranges=with_ranges,
+            has_boundary=bounded,
+            constrained=kind == CONSTRAINED,
+            hat=hat,
+            delay_penalty=delay,
+            loss_scale=scale,
+            loss_stride=1,
+        )
 
     problem = {
         Number.kRpSymbols: _longs(symbols),
@@ -191,7 +207,6 @@ def _rows_case(name, inputs, px_grad, py_grad, row_grads):
     """Returns a case of rnnt_pruned_rows.  The kernel also computes the sum of the scores."""
     B, S = px_grad.shape[:2]
     scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
-    reduce = np.array([B, 1, np.float32(1).view(np.int32)], np.int32)
     return Case(
         name,
         "rnnt_pruned_rows",
@@ -204,7 +219,7 @@ def _rows_case(name, inputs, px_grad, py_grad, row_grads):
             Number.kRpRowGrads: Buffer.output(row_grads),
             Number.kRpScores: Buffer(scores),
             Number.kRpLoss: Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
-            Number.kRpReduce: Buffer(reduce),
+            Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=B, sums=1, divisor=1),
         },
     )
 
@@ -235,7 +250,6 @@ def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
 def _reduce(B, sums, divisor):
     scores = np.random.default_rng(B).standard_normal(B).astype(np.float32)
     expected = [-scores.astype(np.float64).sum() / divisor] if sums else -scores
-    params = np.array([B, sums, np.float32(divisor).view(np.int32)], np.int32)
     return Case(
         f"{B} sequences, sum {sums} / {divisor}",
         "rnnt_reduce",
@@ -244,6 +258,6 @@ def _reduce(B, sums, divisor):
         {
             Number.kRpScores: Buffer(scores),
             Number.kRpLoss: Buffer.output(expected, B * EPS * SIZE * sums),
-            Number.kRpReduce: Buffer(params),
+            Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=B, sums=sums, divisor=divisor),
         },
     )

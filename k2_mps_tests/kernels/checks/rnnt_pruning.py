@@ -16,9 +16,11 @@ import numpy as np
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("rnnt_pruning.h", "RnntPruningBuffer")
+RANGES_PARAMS = layout("rnnt_pruning.h", "RnntRangesParams")
+PARAMS = layout("rnnt_pruning.h", "RnntPruningParams")
 SIZES = enumerators("rnnt_pruning.h")
 SIMD = 32
 THREADS, RANGES_THREADS = SIZES["kRnntPruningRowThreads"], SIZES["kRnntPruningRangesThreads"]
@@ -75,7 +77,9 @@ def _ranges(S, T, R, regular):
             Number.kRnntPruningPyGrad: Buffer(py_grad.astype(np.float32)),
             Number.kRnntPruningBoundary: Buffer(bounds.astype(np.int64)),
             Number.kRnntPruningRanges: Buffer.output(expected, dtype=np.int64),
-            Number.kRnntPruningParams: Buffer(np.array([S, T, R, columns, step], np.int32)),
+            Number.kRnntPruningParams: Buffer.struct(
+                RANGES_PARAMS, S=S, T=T, R=R, px_columns=columns, most_step=step
+            ),
         },
     )
 
@@ -145,7 +149,9 @@ def _prune(shape, tanh, number):
             Number.kRnntPruningLm: Buffer(lm),
             Number.kRnntPruningRanges: Buffer(ranges.astype(np.int64)),
             Number.kRnntPruningOut: _output(expected, tolerance, number),
-            Number.kRnntPruningParams: Buffer(np.array([2, S, T, R, D, 0, 0], np.int32)),
+            Number.kRnntPruningParams: Buffer.struct(
+                PARAMS, B=2, S=S, T=T, R=R, D=D, has_am_grad=0, has_lm_grad=0
+            ),
         },
     )
 
@@ -189,6 +195,8 @@ def _backward(shape, tanh, number, am, lm, order=None):
             Number.kRnntPruningRanges: Buffer(ranges.astype(np.int64)),
             Number.kRnntPruningAmGrad: gradient(am_grad, am),
             Number.kRnntPruningLmGrad: gradient(lm_grad, lm),
-            Number.kRnntPruningParams: Buffer(np.array([2, S, T, R, D, am, lm], np.int32)),
+            Number.kRnntPruningParams: Buffer.struct(
+                PARAMS, B=2, S=S, T=T, R=R, D=D, has_am_grad=am, has_lm_grad=lm
+            ),
         },
     )

@@ -13,10 +13,16 @@ import math
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
-from k2_mps_tests.kernels.sources import enumeration, enumerators
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, record
+from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("swoosh.h", "SwooshBuffer")
+PARAMS = layout("swoosh.h", "SwooshParams")
+GRAD_PARAMS = layout("swoosh.h", "SwooshGradParams")
+TAIL = layout("swoosh.h", "SwooshTail")
+TABLE = layout("swoosh.h", "SwooshTable")
+GRID = layout("swoosh.h", "SwooshGrid")
+CELL = layout("swoosh.h", "SwooshCell")
 CELLS = enumerators("swoosh.h")["kSwooshCells"]
 OF_CHUNK = enumerators("swoosh.h")["kSwooshOfChunk"]
 CHUNKS = enumerators("swoosh.h")["kSwooshChunks"]
@@ -65,36 +71,30 @@ def _sum(x):
 
 
 def _table():
-    """Returns the bytes of a SwooshTable whose first node is SHIFT - BEFORE * NODES."""
-    step = np.float32(NODES)
-    numbers = [SHIFT, step, BEFORE, 1 / NODES, BEFORE - SHIFT / NODES]
-    for i in range(CELLS):
-        # The product and the sum have few bits, so both are exact in float32.
-        node = float(np.float32((i - BEFORE) * float(step) + SHIFT))
-        numbers += [*_sum(_value(node)), *_sum(_sigmoid(node) - COEFF)]
-    return Buffer(np.array(numbers, np.float32))
+    """Returns the buffer of a SwooshTable whose first node is SHIFT - BEFORE * NODES."""
+    grid = record(
+        GRID,
+        base=SHIFT,
+        step=NODES,
+        before=BEFORE,
+        cells_per_unit=1 / NODES,
+        first_cell=BEFORE - SHIFT / NODES,
+    )
+    return Buffer.struct(TABLE, grid=grid, cells=np.concatenate([_cell(i) for i in range(CELLS)]))
+
+
+def _cell(index):
+    # The product and the sum have few bits, so both are exact in float32.
+    node = (index - BEFORE) * NODES + SHIFT
+    value, value_low = _sum(_value(node))
+    slope, slope_low = _sum(_sigmoid(node) - COEFF)
+    return record(CELL, value=value, value_low=value_low, slope=slope, slope_low=slope_low)
 
 
 def _tail(slope, intercept):
-    return [*_sum(slope), *_sum(intercept)]
-
-
-def _packed(size, is_aligned, floats, seed=(0, 0), end=()):
-    """Returns the bytes of a kernel's struct: size, is_aligned, floats, seed, end.
-
-    seed: the two words of the seed, then the limit of dropout.  A struct without `end` has no seed
-      and no limit.
-    """
-    return Buffer(
-        np.concatenate(
-            [
-                np.array([size], np.int64).view(np.uint32),
-                np.array([is_aligned], np.uint32),
-                np.array(floats, np.float32).view(np.uint32),
-                np.array(seed, np.uint32) if end else np.zeros(0, np.uint32),
-                np.array(end, np.float32).view(np.uint32),
-            ]
-        )
+    (slope, slope_low), (intercept, intercept_low) = _sum(slope), _sum(intercept)
+    return record(
+        TAIL, slope=slope, slope_low=slope_low, intercept=intercept, intercept_low=intercept_low
     )
 
 
@@ -103,9 +103,21 @@ def _limit(dropout_prob):
 
 
 def _params(size, is_aligned, dropout_prob=0.0):
-    floats = [SHIFT, *_tail(-COEFF, -OFFSET), *_tail(1 - COEFF, -SHIFT - OFFSET)]
-    seed = (*SEED, _limit(dropout_prob))
-    return _packed(size, is_aligned, floats, seed, [1 / (1 - dropout_prob)])
+    return Buffer.struct(
+        PARAMS,
+        size=size,
+        is_aligned=is_aligned,
+        shift=SHIFT,
+        left=_tail(-COEFF, -OFFSET),
+        right=_tail(1 - COEFF, -SHIFT - OFFSET),
+        seed=SEED,
+        dropout_limit=_limit(dropout_prob),
+        kept_scale=1 / (1 - dropout_prob),
+    )
+
+
+def _grad_params(size, is_aligned):
+    return Buffer.struct(GRAD_PARAMS, size=size, is_aligned=is_aligned, scale=STEP, offset=COEFF)
 
 
 def _inputs(size, suffix, seed=0):
@@ -219,6 +231,6 @@ def _backward(name, suffix, size, is_aligned):
             Number.kSwooshYGrad: Buffer(y_grad),
             Number.kSwooshG: Buffer(g),
             Number.kSwooshXGrad: Buffer(begin, expected.astype(np.float32), tolerance),
-            Number.kSwooshParams: _packed(size, is_aligned, [STEP, COEFF, 0.0]),
+            Number.kSwooshParams: _grad_params(size, is_aligned),
         },
     )
