@@ -16,7 +16,8 @@ class Buffer(NamedTuple):
 
     Attributes:
       content: the contents before the launch, a non-empty array of the kernel's
-        element type; numpy.uint16 for bfloat, which NumPy lacks.
+        element type; numpy.uint16 for bfloat, which NumPy lacks.  For a struct of the
+        kernel's parameters, the array has the struct's fields.
       expected: the contents after the launch, an array of the shape of `content`, of numpy.float32
         for bfloat.  If the last axis of `content` has the floats of a PathSum, `expected` can
         instead have the scores of the sums, without this axis.  If `expected` is None, the launch
@@ -46,7 +47,7 @@ class Buffer(NamedTuple):
 
     @classmethod
     def struct(cls, layout, **fields):
-        """Returns an input buffer that has one struct, as bytes.
+        """Returns an input buffer that has one struct.
 
         Args:
           layout: the type of the struct, see sources.layout().
@@ -54,7 +55,7 @@ class Buffer(NamedTuple):
         Raises:
           LookupError: a field is missing, or the struct has no field of this name.
         """
-        return cls(record(layout, **fields).view(np.uint8))
+        return cls(record(layout, **fields))
 
     @classmethod
     def path_sums(cls, scores, tolerance, floats):

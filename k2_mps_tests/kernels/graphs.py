@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from k2_mps_tests.kernels.case import UNTOUCHED
+
 NEVER = np.float32(-np.inf)
 ARC = [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)]
 
@@ -63,6 +65,15 @@ def random_arcs(random, states, num_arcs, labels):
     arcs["label"] = random.integers(-1, labels, size=len(arcs))
     arcs["score"] = random.standard_normal(len(arcs))
     return arcs, np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
+
+
+def with_padding(scores):
+    """Appends elements to each row of scores, so that the stride differs from the columns.
+
+    The appended elements are larger than all scores.  So a kernel that takes one of them for a
+    score gives a wrong result.
+    """
+    return np.pad(scores, ((0, 0), (0, 3)), constant_values=np.float32(UNTOUCHED))
 
 
 def forward_or_backward(arcs, num_states, frames, forward):

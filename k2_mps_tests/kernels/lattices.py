@@ -3,21 +3,19 @@
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer
-from k2_mps_tests.kernels.checks import intersect_dense
-from k2_mps_tests.kernels.graphs import Graphs, forward_or_backward
+from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS, SYMBOLS
+from k2_mps_tests.kernels.graphs import Graphs, forward_or_backward, with_padding
 from k2_mps_tests.kernels.sources import enumerators
 
 SIZES = enumerators("lattice.h")
 LANES = enumerators("simd_width.h")["kSimdWidth"]
 MAX_THREADS = SIZES["kLtMaxThreads"]
-SYMBOLS = intersect_dense.SYMBOLS
-COLUMNS = SYMBOLS + 1
 
 # The numbers of a lattice: the states of each FSA, the arcs that leave each state, the frames of
 # each sequence, the sequence of each FSA, and the beam.
 SHAPES = [
     ([3], 2, [1], [0], 5.0),
-    ([5, 9, 4], 3, [7, 4, 4], [0, 1, 1], 3.0),
+    ([5, 9, 4], 3, [7, 4], [0, 1, 1], 3.0),
     ([40, 33, 7], 4, [9, 8, 2], [0, 1, 2], 2.0),
     ([70], 9, [5], [0], 1.0),
     ([40, 33, 7], 4, [9, 8, 2], [0, 0, 2], 1000.0),
@@ -33,6 +31,7 @@ class Lattice:
       kept_states: [(fsa, time, state)].
       out: the arcs of the lattice.
       map_a, map_b: for each of these arcs, the index of the graph's arc, and the index in `scores`.
+      cells: for each of these arcs, the index in a matrix of scores without padding.
       best_arcs, paths: the results of the kernel find_best_paths.
       Other attributes have the names of the kernels' arguments.
     """
@@ -46,7 +45,9 @@ class Lattice:
         self.state_begins, self.leaving_begins = graphs.state_begins, graphs.leaving_begins
         self.incoming_begins = graphs.incoming_begins
         self.row_begins = np.cumsum([0, *frames])
-        self.scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)
+        scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)
+        self.scores = with_padding(scores)
+        self.stride = self.scores.shape[1]
         total = int(self.state_begins[-1])
         self.arc_begins = graphs.leaving_begins[self.state_begins]
         self.num_steps = max(frames) + 1
@@ -74,7 +75,7 @@ class Lattice:
     def _prune(self, passes):
         self.counts, self.kept_states = [], []
         self.words = np.full((self.num_steps, self.num_words, 2), UNTOUCHED, np.int32)
-        self.map_a, self.map_b, out = [], [], []
+        self.map_a, self.map_b, self.cells, out = [], [], [], []
         self.best_arcs, self.paths = [], []
         self.row_ids2 = []
         for fsa, (forward, backward) in enumerate(passes):
@@ -105,9 +106,9 @@ class Lattice:
                         (src, rank[(t + 1) * width + mine["dest"][i]], mine["label"][i], score[i])
                     )
                     self.map_a.append(first + i)
-                    self.map_b.append(
-                        (self.row_begins[self.a_to_b[fsa]] + t) * COLUMNS + mine["label"][i] + 1
-                    )
+                    row, column = self.row_begins[self.a_to_b[fsa]] + t, mine["label"][i] + 1
+                    self.map_b.append(row * self.stride + column)
+                    self.cells.append(row * COLUMNS + column)
                 self.counts.append((int(keep.sum()), len(taken), int(num_arcs[keep].sum())))
             self._follow(mine, first, rows, backward, num_arcs)
             # The frames after the end of the sequence have no states and no arcs.

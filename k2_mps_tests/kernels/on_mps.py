@@ -80,6 +80,15 @@ def by_position(arguments):
     return [arguments.get(number, unused) for number in range(max(arguments) + 1)]
 
 
+def tensor_of(content):
+    """Returns a copy of an array as a tensor on mps.  A kernel sees only bits."""
+    if content.dtype.names:  # torch has no structs.
+        content = content.view(np.uint8)
+    elif content.dtype == np.uint16:  # torch's tensors of uint16 do not work on all devices.
+        content = content.view(np.int16)
+    return torch.from_numpy(content).to("mps")
+
+
 def launch(library, case, contents, around=contextlib.nullcontext()):
     """Launches a case on copies of the arrays in `contents`; returns the changed copies.
 
@@ -88,14 +97,7 @@ def launch(library, case, contents, around=contextlib.nullcontext()):
       contents: {name: array}, with the names of case.all_buffers().
       around: a context manager that is entered for the launches, after the arrays are copied.
     """
-    # torch's tensors of uint16 do not work on all devices.  So arrays of uint16 become tensors of
-    # int16.  A kernel sees only bits.
-    tensors = {
-        name: torch.from_numpy(
-            content.view(np.int16) if content.dtype == np.uint16 else content
-        ).to("mps")
-        for name, content in contents.items()
-    }
+    tensors = {name: tensor_of(content) for name, content in contents.items()}
     kernel, threads = getattr(library, case.kernel), case.threads
     launches = [
         (groups, by_position({number: tensors[name] for number, name in names.items()}))

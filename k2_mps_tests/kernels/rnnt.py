@@ -102,7 +102,7 @@ class Problem:
             rows = np.ones_like(rows)
         return rows, frames, rows[:, :, None] & frames[:, None], x_inside, y_inside
 
-    def params(self, has_grads=1):
+    def params(self, has_grads=0):
         return Buffer.struct(
             PARAMS,
             B=self.B,

@@ -1,5 +1,7 @@
 """Runs the checks of k2_mps_tests/kernels, and tests the program `k2mps kernels`."""
 
+import collections
+import itertools
 import json
 import os
 import re
@@ -158,6 +160,65 @@ def test_a_struct_has_its_fields_at_their_places():
 def test_a_struct_with_other_fields_than_its_header_is_refused(fields, message):
     with pytest.raises(LookupError, match=message):
         Buffer.struct(PAIR, **fields)
+
+
+# Fields that have equal values in all cases of a file, (file, fields).  In the cases of `pruned`,
+# where the same functions read them, the fields differ.
+EQUAL_FIELDS = [
+    # Streams have one graph.
+    ("pruned_stream", {"shared_graph", "streaming"}),
+    # A chunk has one window, and its pruning begins after the search has ended.
+    ("pruned_stream", {"first_seq", "first_live", "window"}),
+]
+
+
+@pytest.mark.parametrize("name", sources.names())
+def test_two_fields_of_a_struct_differ_in_some_case(name):
+    """Otherwise a kernel could read one field in place of the other, and pass its check."""
+    structs = collections.defaultdict(list)
+    for case in sources.cases(name):
+        for buffer in case.all_buffers().values():
+            if buffer.content.dtype.names:
+                structs[buffer.content.dtype].append(buffer.content)
+    for layout, contents in structs.items():
+        every = np.concatenate(contents)
+        for first, second in itertools.combinations(layout.names, 2):
+            if layout[first] != layout[second]:
+                continue
+            excepted = any(file == name and {first, second} <= x for file, x in EQUAL_FIELDS)
+            assert excepted == (every[first] == every[second]).all(), (first, second)
+
+
+@pytest.mark.parametrize(
+    "name, kernel, struct, first, second",
+    [
+        ("ctc", "ctc_sums", "CtcParams", "stride", "num_columns"),
+        ("ctc", "ctc_sums", "CtcParams", "frames_of_best_block", "frames_of_block"),
+        ("ctc_best", "ctc_best", "CtcParams", "stride", "num_columns"),
+        ("ctc_best", "ctc_best", "CtcParams", "frames_of_best_block", "frames_of_block"),
+        ("intersect_dense", "", "IntersectDenseParams", "stride", "num_columns"),
+        ("lattice", "count_lattice", "LatticeParams", "stride", "num_columns"),
+        ("pruned", "search_pruned", "PrunedParams", "stride", "num_columns"),
+        ("pruned_stream", "search_stream", "PrunedParams", "stride", "num_columns"),
+    ],
+)
+def test_a_kernel_that_swaps_two_fields_is_noticed(name, kernel, struct, first, second):
+    text = sources.text(name)
+    begin = text.index(f"struct {struct} {{")
+    end = text.index("};", begin)
+    other = {first: second, second: first}
+    body = re.sub(r"\b(\w+);", lambda field: other.get(field[1], field[1]) + ";", text[begin:end])
+    library = torch.mps.compile_shader(text[:begin] + body + text[end:])
+
+    def is_right(case):
+        def launch(contents):
+            return on_mps.launch(library, case, contents)
+
+        return runner.check(launch, case.all_buffers(), runs=1) == []
+
+    # A wrong kernel that writes gradients could write beyond its memory, so no such kernel runs.
+    cases = [case for case in sources.cases(name) if case.kernel.startswith(kernel)]
+    assert not all(is_right(case) for case in cases)
 
 
 @pytest.mark.parametrize("header, name", sources.enumerations_of_arguments())

@@ -67,7 +67,7 @@ class MutualInformation(torch.autograd.Function):
         arguments = {
             **arguments,
             Number.kMiEdges: edges,
-            Number.kMiParams: torch.from_numpy(params.content).to("mps"),
+            Number.kMiParams: on_mps.tensor_of(params.content),
         }
         kernel = getattr(cls.library, name)
         kernel(*on_mps.by_position(arguments), threads=B * threads, group_size=threads)

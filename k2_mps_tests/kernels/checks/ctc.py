@@ -10,9 +10,9 @@ equal.  For sums over paths, the reference adds in float64.
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, ints
-from k2_mps_tests.kernels.checks.intersect_dense import pass_of
+from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS, SYMBOLS, pass_of
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
-from k2_mps_tests.kernels.graphs import Graphs, random_arcs
+from k2_mps_tests.kernels.graphs import Graphs, random_arcs, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 EPS = float(np.finfo(np.float32).eps)
@@ -21,10 +21,12 @@ PARAMS = layout("ctc.h", "CtcParams")
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
+# The rows of a block of sums, or of a block of best scores.  A kernel takes both numbers but uses
+# only one of them.  In a case, the number that the kernel must not use is UNUSED_ROWS.
 ROWS_OF_BLOCK = (1, 4)
+UNUSED_ROWS = 2
 # {precision: the number of floats of a stored sum}
 KINDS = {"float": 2, "double": 3}
-SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
 # The numbers of a shape: the states of each FSA, the arcs that leave each state, the rows (frames)
@@ -79,7 +81,8 @@ class Graph(Graphs):
         super().__init__(states, *random_arcs(random, states, num_arcs, SYMBOLS))
         self.penalized = (random.random(len(self.arcs)) < 0.5).astype(np.uint8)
         self.b_begins = np.cumsum([0, *rows])
-        self.b_scores = random.standard_normal((self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)
+        scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
+        self.b_scores = with_padding(scores)
         self.score_grads = random.standard_normal(len(states)).astype(np.float32)
         self.most_rows, self.num_states = max(rows), int(self.state_begins[-1])
         self.num_words = len(self.arcs) // 32 + len(states)
@@ -94,7 +97,7 @@ class Graph(Graphs):
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
-        self.b_grad = np.zeros(self.b_scores.shape)
+        self.b_grad = np.zeros((len(self.b_scores), COLUMNS))
         self.a_grad = np.zeros(len(self.arcs))
         # A gradient is a sum.  A size is the sum of the absolute values of the gradient's terms.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
@@ -211,7 +214,7 @@ class Graph(Graphs):
         """Returns the results of the kernel ctc_sums."""
         return _path_sums(self._checkpoints(rows_of_block, self.sums), kind)
 
-    def _params(self, rows_of_block=1):
+    def _params(self, rows_of_block, rows_of_best_block):
         return Buffer.struct(
             PARAMS,
             num_fsas=len(self.states),
@@ -219,17 +222,17 @@ class Graph(Graphs):
             num_arcs=len(self.arcs),
             num_frames=self.most_rows,
             num_words=self.num_words,
-            stride=SYMBOLS + 1,
-            num_columns=SYMBOLS + 1,
+            stride=self.b_scores.shape[1],
+            num_columns=COLUMNS,
             width=self.width,
-            frames_of_best_block=rows_of_block,
+            frames_of_best_block=rows_of_best_block,
             frames_of_block=rows_of_block,
             has_penalties=bool(self.penalty),
             penalty=self.penalty,
             beam=self.beam,
         )
 
-    def _inputs(self, rows_of_block=1):
+    def _inputs(self, rows_of_block=UNUSED_ROWS, rows_of_best_block=UNUSED_ROWS):
         """Returns the arguments that all kernels of this file have."""
         return {
             Number.kCtcArcs: Buffer(self.arcs.view(np.int32)),
@@ -240,7 +243,7 @@ class Graph(Graphs):
             Number.kCtcBScores: Buffer(self.b_scores),
             Number.kCtcBBegins: ints(self.b_begins),
             Number.kCtcPenalized: Buffer(self.penalized),
-            Number.kCtcParams: self._params(rows_of_block),
+            Number.kCtcParams: self._params(rows_of_block, rows_of_best_block),
         }
 
     def _instance(self, kernel):
@@ -257,7 +260,7 @@ class Graph(Graphs):
 
     def best_scores_case(self, name, rows_of_block):
         buffers = {
-            **self._inputs(rows_of_block),
+            **self._inputs(rows_of_best_block=rows_of_block),
             Number.kCtcBest: Buffer.output(self._best(rows_of_block)),
             Number.kCtcBestTotals: Buffer(np.zeros_like(self.best_totals), self.best_totals),
             Number.kCtcScratch: self._best_scratch(),
@@ -268,7 +271,7 @@ class Graph(Graphs):
     def best_path_case(self, name, rows_of_block):
         best_arcs = Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32)
         buffers = {
-            **self._inputs(rows_of_block),
+            **self._inputs(rows_of_best_block=rows_of_block),
             Number.kCtcBest: Buffer(self._best(rows_of_block)),
             Number.kCtcBestTotals: Buffer(self.best_totals),
             Number.kCtcBestArcs: best_arcs,
@@ -279,7 +282,7 @@ class Graph(Graphs):
     def keep_case(self, name, rows_of_block):
         groups = len(self.states) * -(-self.most_rows // rows_of_block)
         buffers = {
-            **self._inputs(rows_of_block),
+            **self._inputs(rows_of_best_block=rows_of_block),
             Number.kCtcBest: Buffer(self._best(rows_of_block)),
             Number.kCtcBestTotals: Buffer(self.best_totals),
             Number.kCtcBestArcs: ints(self.best_arcs),

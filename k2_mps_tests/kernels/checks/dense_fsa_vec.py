@@ -42,16 +42,18 @@ def _filled(values, size=MOST):
     return [*values, *[0] * (size - len(values))]
 
 
-def _params(shape):
-    _, frames, symbols, segments = shape
+def _params(shape, log_probs):
+    """Returns the buffer of DenseFsaVecParams; `log_probs` can be any array of three axes."""
+    _, _, symbols, segments = shape
+    strides = [stride // log_probs.itemsize for stride in log_probs.strides]
     return Buffer.struct(
         PARAMS,
         num_segments=len(segments),
         first_segment=0,
         num_symbols=symbols,
-        sequence_stride=frames * symbols,
-        frame_stride=symbols,
-        symbol_stride=1,
+        sequence_stride=strides[0],
+        frame_stride=strides[1],
+        symbol_stride=strides[2],
         first_rows=_filled(_first_rows(segments), MOST + 1),
         sequences=_filled([sequence for sequence, _, _ in segments]),
         start_frames=_filled([t for _, t, _ in segments]),
@@ -78,7 +80,9 @@ def _grad_params(shape, adds):
 def _forward(number, shape):
     sequences, frames, symbols, segments = shape
     random = np.random.default_rng(number)
-    values = random.standard_normal((sequences, frames, symbols)).astype(np.float32)
+    # The kernel reads every second element of a row, and not the last row of a sequence.
+    memory = random.standard_normal((sequences, frames + 1, 2 * symbols + 1)).astype(np.float32)
+    values = memory[:, :frames, : 2 * symbols : 2]
     expected, splits = [], [0]
     for sequence, start, count in segments:
         part = np.full((count + 1, symbols + 1), np.float32(-np.inf))
@@ -87,12 +91,11 @@ def _forward(number, shape):
         expected.append(part)
         splits.append(splits[-1] + count + 1)
     expected = np.concatenate(expected)
-    log_probs = values.ravel() if values.size else np.zeros(1, np.float32)
     buffers = {
-        Number.kDvLogProbs: Buffer(log_probs),
+        Number.kDvLogProbs: Buffer(memory),
         Number.kDvScores: Buffer.output(expected),
         Number.kDvRowSplits: Buffer.output(np.array(splits, np.int32), dtype=np.int32),
-        Number.kDvParams: _params(shape),
+        Number.kDvParams: _params(shape, values),
     }
     return Case(f"{number}", "dense_fsa_vec", len(expected), 32, buffers)
 

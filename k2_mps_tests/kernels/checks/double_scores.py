@@ -108,11 +108,11 @@ class Graph(Graphs):
 
 def _in_parts(case):
     """Returns a copy of the case with two launches: for batch 0, and for all other batches."""
-    params = case.buffers[Number.kDsParams].content.view(PARAMS)
+    params = case.buffers[Number.kDsParams].content
     first, second = params.copy(), params.copy()
     first["last_batch"] = second["first_batch"] = 1
-    buffers = {**case.buffers, Number.kDsParams: Buffer(first.view(np.uint8))}
-    more = [(case.groups, {Number.kDsParams: Buffer(second.view(np.uint8))})]
+    buffers = {**case.buffers, Number.kDsParams: Buffer(first)}
+    more = [(case.groups, {Number.kDsParams: Buffer(second)})]
     return Case(case.name + ", in parts", case.kernel, case.groups, case.threads, buffers, more)
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.graphs import NEVER, Graphs, forward_or_backward
+from k2_mps_tests.kernels.graphs import NEVER, Graphs, forward_or_backward, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("intersect_dense.h", "IntersectDenseBuffer")
@@ -39,6 +39,7 @@ SHAPES = [
     ([5, 0, 3], 2, [4, 3, 2], 1),
 ]
 SYMBOLS = 6
+COLUMNS = SYMBOLS + 1  # column 0 is for label -1
 
 
 def cases():
@@ -47,27 +48,44 @@ def cases():
         yield _case(name, states, arcs, frames, width, range(len(states)))
     yield _case("one sequence for several FSAs", [5, 9, 4], 3, [7, 4], 1, [0, 0, 1])
     yield _case("no numbers", [12, 9], 3, [7, 4], 1, [0, 1], values=[np.nan, np.inf, -np.inf])
-    yield _case("labels without scores", [12, 9], 3, [7, 4], 1, [0, 1], labels=SYMBOLS + 3)
+    for padded in (False, True):
+        name = f"labels without scores, padded {padded}"
+        yield _case(name, [12, 9], 3, [7, 4], 1, [0, 1], labels=SYMBOLS + 3, padded=padded)
     for states in ([40, 7], [CACHED + 1, 7]):
         name = f"{states} states, frames 0 to 2, 3, and 4 to 8"
         yield _case(name, states, 3, [9, 4], 1, [0, 1], parts=(0, 3, 4, 9))
 
 
-def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
+def _case(
+    name,
+    states,
+    num_arcs,
+    frames,
+    width,
+    a_to_b,
+    values=(),
+    labels=SYMBOLS,
+    parts=None,
+    padded=True,
+):
     """Returns a case of one launch for all frames, or of several launches.
 
-    parts: a list of frames; a launch goes from each frame of the list to the next one.  None: one
-      launch.
+    Args:
+      values: numbers that some scores of frames get.
+      parts: a list of frames; a launch goes from each frame of the list to the next one.  None: one
+        launch.
+      padded: whether the rows of scores have more elements than columns.
     """
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     graphs = Graphs.random(random, states, num_arcs, labels)
     state_begins = graphs.state_begins
 
-    # Column 0 is for label -1.
     b_begins = np.cumsum([0, *frames])
-    scores = random.standard_normal((b_begins[-1], SYMBOLS + 1)).astype(np.float32)
+    scores = random.standard_normal((b_begins[-1], COLUMNS)).astype(np.float32)
     for value in values:
         scores[random.integers(len(scores)), random.integers(SYMBOLS)] = value
+    if padded:
+        scores = with_padding(scores)
 
     num_states = state_begins[-1]
     expected = np.full((max(frames) + 1, 2 * num_states), UNTOUCHED, np.float32)
@@ -81,9 +99,9 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     params = [
         Buffer.struct(
             PARAMS,
-            stride=SYMBOLS + 1,
-            num_columns=SYMBOLS + 1,
-            num_scores=scores.size,
+            stride=scores.shape[1],
+            num_columns=COLUMNS,
+            num_scores=_num_scores(scores),
             num_states=num_states,
             width=width,
             first_frame=first,
@@ -109,16 +127,25 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     return Case(name, "intersect_dense", groups, threads, buffers, more)
 
 
+def _num_scores(scores):
+    """Returns how many elements of `scores` a kernel may read: all but the padding at the end."""
+    return (len(scores) - 1) * scores.shape[1] + COLUMNS
+
+
 def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
-    """Yields the best scores of an FSA's states after 0, 1, ... frames of a pass."""
-    flat = np.append(scores.ravel(), NEVER)
-    columns = scores.shape[1]
+    """Yields the best scores of an FSA's states after 0, 1, ... frames of a pass.
+
+    Args:
+      scores: the scores of frames, [rows][COLUMNS, or more with padding].
+    """
+    end = _num_scores(scores)
+    flat = np.append(scores.ravel()[:end], NEVER)
 
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
         # Like k2 on the CPU, the reference also accepts the column after the last symbol's column.
-        at = np.where(column <= columns, row * columns + column, scores.size)
-        return flat[np.minimum(at, scores.size)]
+        at = np.where(column <= COLUMNS, row * scores.shape[1] + column, end)
+        return flat[np.minimum(at, end)]
 
     return forward_or_backward(arcs, num_states, map(frame, range(num_frames)), forward)

@@ -5,15 +5,8 @@ from itertools import pairwise
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
-from k2_mps_tests.kernels.lattices import (
-    COLUMNS,
-    LANES,
-    MAX_THREADS,
-    SIZES,
-    Lattice,
-    lattices,
-    written,
-)
+from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS
+from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, SIZES, Lattice, lattices, written
 from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "LatticeBuffer")
@@ -45,7 +38,7 @@ def _params(lattice):
         num_states=lattice.state_begins[-1],
         num_steps=lattice.num_steps,
         num_words=lattice.num_words,
-        stride=COLUMNS,
+        stride=lattice.stride,
         num_columns=COLUMNS,
         beam=lattice.beam,
         has_best_arcs=0,

@@ -7,7 +7,8 @@ results must be equal.
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
-from k2_mps_tests.kernels.lattices import COLUMNS, LANES, lattices
+from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS
+from k2_mps_tests.kernels.lattices import LANES, lattices
 from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "LatticeGradBuffer")
@@ -31,11 +32,11 @@ def cases():
         groups = -(-num_rows // 2)
         buffers = {
             Number.kLatticeGradArcGrad: Buffer(arc_grad),
-            Number.kLatticeGradArcMapB: ints(lattice.map_b),
+            Number.kLatticeGradArcMapB: ints(lattice.cells),
             Number.kLatticeGradFrameArcs: ints(lattice.frame_arcs),
             Number.kLatticeGradRowBegins: ints(lattice.row_begins),
             Number.kLatticeGradAToBMap: ints(lattice.a_to_b),
-            Number.kLatticeGradGrad: _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
+            Number.kLatticeGradGrad: _sums(num_rows * COLUMNS, lattice.cells, arc_grad),
             Number.kLatticeGradParams: params,
         }
         yield Case(name, "dense_grad", groups, 2 * LANES, buffers)

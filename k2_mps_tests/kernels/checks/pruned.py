@@ -10,7 +10,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.graphs import ARC, Graphs
+from k2_mps_tests.kernels.graphs import ARC, Graphs, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("pruned.h", "PrunedBuffer")
@@ -59,11 +59,12 @@ class Batch:
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.leaving_begins = graphs.leaving_begins
         self.b_begins = np.cumsum([0, *rows])
-        self.scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
+        scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
         # Only the last row of a sequence has a score for label -1.
-        self.scores[:, 0] = -np.inf
-        self.scores[self.b_begins[1:] - 1] = -np.inf
-        self.scores[self.b_begins[1:] - 1, 0] = 0
+        scores[:, 0] = -np.inf
+        scores[self.b_begins[1:] - 1] = -np.inf
+        scores[self.b_begins[1:] - 1, 0] = 0
+        self.scores = with_padding(scores)
         self.lattices, self.times = [], []
         for i in range(len(rows)):
             arc_begins, out, times = self._lattice(i)
@@ -195,11 +196,11 @@ def _params(batch, streaming=0):
     return Buffer.struct(
         PARAMS,
         num_seqs=len(batch.rows),
-        at_once=len(batch.rows),
+        at_once=_at_once(batch),
         num_rows=max(batch.rows),
         shared_graph=batch.shared,
         num_states=batch.state_begins[-1],
-        stride=COLUMNS,
+        stride=batch.scores.shape[1],
         num_columns=COLUMNS,
         min_active=options.min_active,
         max_active=options.max_active,
@@ -213,6 +214,11 @@ def _params(batch, streaming=0):
         max_out_arcs=MAX_OUT_ARCS,
         streaming=streaming,
     )
+
+
+def _at_once(batch):
+    """Returns how many sequences have memory: one more than there are, so the numbers differ."""
+    return len(batch.rows) + 1
 
 
 def _scratch(size, dtype=np.int32):
@@ -232,7 +238,7 @@ def _inputs(batch):
 
 def _memory(batch):
     """Returns the memory of a search: the tables of states, and the rings of states and of arcs."""
-    n = len(batch.rows)
+    n = _at_once(batch)
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
     table = np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)
     return {
@@ -395,14 +401,14 @@ def _emit(name, batch):
         frames += [index * (max(batch.rows) + 1) + t for t in times]
         for src, dest, arc, t in out:
             label = batch.arcs["label"][arc]
-            at = (batch.b_begins[index] + t) * COLUMNS + label + 1
+            row = batch.b_begins[index] + t
             is_last = t == batch.rows[index] - 1
-            acoustic = np.float32(0) if is_last and is_partial else batch.scores.ravel()[at]
+            acoustic = np.float32(0) if is_last and is_partial else batch.scores[row, label + 1]
             score = acoustic + batch.arcs["score"][arc]
             arcs.append((src, dest, batch.label(index, arc, t), score))
             ids2.append(splits1[-1] + src)
             map_a.append(-1 if is_last and label != -1 else arc)
-            map_b.append(at)
+            map_b.append(row * COLUMNS + label + 1)
         splits1.append(splits1[-1] + len(arc_begins) + extra)
     splits2.append(len(arcs))
     ids1 = np.repeat(np.arange(len(batch.rows)), np.diff(splits1))

@@ -12,7 +12,7 @@ from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.checks import pruned
 from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
-from k2_mps_tests.kernels.graphs import ARC
+from k2_mps_tests.kernels.graphs import ARC, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("pruned_stream.h", "PrunedStreamBuffer")
@@ -52,12 +52,13 @@ class Chunk:
         self.leaving_begins = graphs.leaving_begins
         self.rows = [HISTORY + length + 1 for length in lengths]
         self.b_begins = np.cumsum([0, *self.rows])
-        self.scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
-        self.scores[:, 0] = -np.inf
-        self.scores[self.b_begins[1:] - 1] = -np.inf
-        self.scores[self.b_begins[1:] - 1, 0] = 0
+        scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
+        scores[:, 0] = -np.inf
+        scores[self.b_begins[1:] - 1] = -np.inf
+        scores[self.b_begins[1:] - 1, 0] = 0
         for begin in self.b_begins[:-1]:
-            self.scores[begin : begin + HISTORY] = 0
+            scores[begin : begin + HISTORY] = 0
+        self.scores = with_padding(scores)
         self.frames = [self._frames(index) for index in range(len(lengths))]
         self.lattices = [decoding._lattice(frames) for frames in self.frames]
         self.lattices = [
@@ -275,7 +276,7 @@ def _untouched(*shape, dtype=np.int32):
 
 def _load(is_new):
     random = np.random.default_rng(is_new)
-    columns, stride, base, rows, from_row, to_row, index = 4, 5, 3, 6, 2, 1, 1
+    columns, stride, base, rows, from_row, to_row, index = 4, 5, 3, 6, 2, 1, 7
     states, arcs = np.array([2, 3, 4]), np.array([5, 6, 0])
     n, m = states.sum(), arcs[:HISTORY].sum()
     of_states = random.integers(100, size=(n, 6))
@@ -290,7 +291,7 @@ def _load(is_new):
     scores = np.full((to_row + HISTORY + rows, columns), UNTOUCHED, np.float32)
     scores[to_row : to_row + HISTORY] = 0 if is_new else history
     scores[to_row + HISTORY :] = chunk[from_row:, :columns]
-    begins = _untouched(4)
+    begins = _untouched(index + 2)
     begins[index : index + 2] = to_row, to_row + HISTORY + rows
     frames = np.zeros((SAVED, 4), np.int32)
     infos = np.zeros(NUM_INFOS, np.int32)
@@ -341,7 +342,7 @@ def _load(is_new):
 
 def _save(is_new):
     random = np.random.default_rng([is_new, 2])
-    max_states, max_arcs, columns, base, time, num_frozen = 40, 60, 3, 4, 7, 8
+    max_states, max_arcs, columns, base, time, num_frozen = 40, 60, 3, 4, 11, 8
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY
     sizes = random.integers(1, 4, size=(end + 1, 2))
