@@ -73,16 +73,17 @@ def decode(arcs, begins, rows, num_rows, options):
     beam = FLOAT(options.search_beam)
     window = 0
     for t in range(num_rows):
-        _expand(frames[t], t, arcs, begins, rows, options)
-        beam = _next_beam(beam, len(frames[t].states), t, len(rows), options)
-        frames.append(_next_frame(frames[t], beam))
+        expand(frames[t], t, arcs, begins, rows, options)
+        beam = next_beam(beam, len(frames[t].states), t, len(rows), options)
+        frames.append(next_frame(frames[t], beam))
         if t + 1 == min(SHIFT * (window + 1), num_rows):
-            _prune(frames, max(SHIFT * (window + 1) - WINDOW, 0), t + 1, num_states, options)
+            prune(frames, max(SHIFT * (window + 1) - WINDOW, 0), t + 1, num_states, options)
             window += 1
-    return _lattice(frames)
+    return lattice_of(frames)
 
 
-def _expand(frame, t, arcs, begins, rows, options):
+def expand(frame, t, arcs, begins, rows, options):
+    """Adds the arcs that leave the states of frame t; see decode() for the arguments."""
     if t >= len(rows):
         return
     leaving = [i for state in frame.states for i in range(*begins[state : state + 2])]
@@ -97,7 +98,8 @@ def _expand(frame, t, arcs, begins, rows, options):
             frame.steps.append(Step(source, i, int(dest), score, frame.forward[source] + score))
 
 
-def _next_beam(beam, num_active, t, num_rows, options):
+def next_beam(beam, num_active, t, num_rows, options):
+    """Returns the beam for the arcs that leave frame t, which has `num_active` states."""
     usual, most, least = FLOAT(options.search_beam), options.max_active, options.min_active
     near_end = t + 5 >= num_rows
     if near_end:
@@ -112,7 +114,8 @@ def _next_beam(beam, num_active, t, num_rows, options):
     return FLOAT(1e10) if t == num_rows - 1 else beam
 
 
-def _next_frame(frame, beam):
+def next_frame(frame, beam):
+    """Returns the frame after `frame`, with the states that arcs within the beam enter."""
     best = max((step.end for step in frame.steps), default=NEVER)
     numbers = {}
     for step in frame.steps:
@@ -126,7 +129,8 @@ def _next_frame(frame, beam):
     return Frame(list(numbers), forward)
 
 
-def _prune(frames, begin, end, num_states, options):
+def prune(frames, begin, end, num_states, options):
+    """Prunes the arcs of frames `begin` to `end` - 1 whose best path is outside of output_beam."""
     frames[end].backward = [-score for score in frames[end].forward]
     for t in range(end - 1, begin - 1, -1):
         frame, following = frames[t], frames[t + 1]
@@ -146,7 +150,8 @@ def _prune(frames, begin, end, num_states, options):
                 frame.kept[i] = frame.backward[i] != NEVER
 
 
-def _lattice(frames):
+def lattice_of(frames):
+    """Returns the lattice of the frames; see decode() for its three lists."""
     numbers, count = [], 0
     for frame in frames:
         numbers.append({})

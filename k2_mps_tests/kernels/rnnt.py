@@ -62,7 +62,7 @@ class Problem:
         self.px_grad = random.random((self.B, self.S, self.px_columns)).astype(np.float32)
         self.py_grad = random.random((self.B, self.S + 1, self.T)).astype(np.float32)
         if self.skips_padding:
-            s, t, _, x_inside, y_inside = self._inside()
+            s, t, _, x_inside, y_inside = self.inside()
             self.px_grad *= x_inside
             self.py_grad *= y_inside
             self.lm[~s] = self.am[~t] = np.nan
@@ -83,7 +83,7 @@ class Problem:
     def all_bounds(self):
         return np.array(self.bounds or [[0, 0, self.S, self.T]] * self.B)
 
-    def _inside(self):
+    def inside(self):
         """Returns five masks.
 
         The first three masks select the positions, the frames and the cells that kernels read.  The
@@ -135,7 +135,7 @@ class Problem:
 
     def rows(self):
         """Returns what the kernel rnnt_smoothed_rows writes, {name of the argument: array}."""
-        read_s, read_t, *_ = self._inside()
+        read_s, read_t, *_ = self.inside()
         lm, am = (np.where(r[..., None], x, 0.0) for r, x in ((read_s, self.lm), (read_t, self.am)))
         am_max, lm_max = am.max(2), lm.max(2)
         return {
@@ -169,7 +169,7 @@ class Problem:
             self.B * (self.S + 1)
         )
         am = self.am - self.rows()["am_max"][..., None]
-        read = self._inside()[1]
+        read = self.inside()[1]
         return unigram, np.where(read, log_sum(am.astype(np.float64) + unigram, 2), 0)
 
     def log_probs(self):
@@ -187,13 +187,13 @@ class Problem:
         rows = self.rows()
         lm, am = self.lm.astype(np.float64)[:, :, None], self.am.astype(np.float64)[:, None]
         found = log_sum(lm + am, 3) - rows["lm_max"][..., None] - rows["am_max"][:, None]
-        return np.where(self._inside()[2], found, 0)
+        return np.where(self.inside()[2], found, 0)
 
     def scores(self):
         """Returns px and py, with 0 in the cells that kernels do not read."""
         both, lm_only, am_only = self.log_probs()
         all_scores = self.scale * both + self.lm_scale * lm_only + self.am_scale * am_only
-        read = self._inside()[2]
+        read = self.inside()[2]
         py = np.where(read, all_scores[..., BLANK], 0)
         index = np.broadcast_to(self.symbols[:, :, None, None], (self.B, self.S, self.T, 1))
         px = np.take_along_axis(all_scores[:, :-1], index, 3)[..., 0]

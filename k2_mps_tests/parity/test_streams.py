@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import assert_same, random_fsa_vec
-from k2_mps_tests.parity.test_threads import _loss, _run, pruned
+from k2_mps_tests.parity.test_threads import loss_and_grad, pruned, run_in_threads
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.mps, "Stream"), reason=f"torch {torch.__version__} has one stream"
@@ -31,8 +31,8 @@ def _on(stream, function, *arguments):
 
 
 def test_a_loss_on_a_stream(stream, placement):
-    expected = _loss(1)
-    found = _on(stream, _loss, 1)
+    expected = loss_and_grad(1)
+    found = _on(stream, loss_and_grad, 1)
     assert found[0] == expected[0]
     assert torch.equal(found[1], expected[1])
 
@@ -72,7 +72,7 @@ def test_a_wait_covers_the_work_of_other_streams(stream, reader, metal):
     if reader == "other stream":
         _on(torch.mps.Stream(), read)
     elif reader == "other thread":
-        _run(read)
+        run_in_threads(read)
     else:
         read()
     # There are two paths with the score 3.
@@ -86,13 +86,13 @@ def test_a_thread_of_k2_waits_for_the_stream_of_the_caller(stream):
 
 def test_losses_run_beside_a_model(rounds):
     """Two threads have their own streams, and two threads share the default stream."""
-    expected = [_loss(seed) for seed in range(2)]
+    expected = [loss_and_grad(seed) for seed in range(2)]
     weight = torch.randn(64, 64)
     product = weight @ weight
 
     def losses():
         for i in range(max(rounds // 50, 1)):
-            found = _loss(i % 2)
+            found = loss_and_grad(i % 2)
             assert found[0] == expected[i % 2][0]
             assert torch.equal(found[1], expected[i % 2][1])
 
@@ -102,4 +102,4 @@ def test_losses_run_beside_a_model(rounds):
             assert_same(on_mps @ on_mps, product, atol=1e-4, rtol=1e-4)
 
     streams = [torch.mps.Stream(), torch.mps.Stream()]
-    _run(losses, model, lambda: _on(streams[0], losses), lambda: _on(streams[1], model))
+    run_in_threads(losses, model, lambda: _on(streams[0], losses), lambda: _on(streams[1], model))

@@ -12,7 +12,7 @@ import torch
 from k2_mps_tests.parity.helpers import MPS, assert_same, python, random_fsa_vec
 
 
-def _loss(seed):
+def loss_and_grad(seed):
     """Returns a CTC loss on mps and its gradient; the seed gives the input."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 15, 6, generator=generator)
@@ -29,7 +29,7 @@ def _loss(seed):
     return loss.item(), leaf.grad.cpu()
 
 
-def _run(*targets):
+def run_in_threads(*targets):
     """Runs each function in its own thread; if a function raises an exception, raises it again."""
     with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
         for future in [pool.submit(target) for target in targets]:
@@ -38,15 +38,15 @@ def _run(*targets):
 
 def test_losses_in_threads_are_those_of_one_thread(rounds):
     seeds = range(4)
-    expected = {seed: _loss(seed) for seed in seeds}
+    expected = {seed: loss_and_grad(seed) for seed in seeds}
 
     def work(seed):
         for _ in range(rounds):
-            loss, grad = _loss(seed)
+            loss, grad = loss_and_grad(seed)
             assert loss == expected[seed][0]
             assert torch.equal(grad, expected[seed][1])
 
-    _run(*[lambda seed=seed: work(seed) for seed in seeds])
+    run_in_threads(*[lambda seed=seed: work(seed) for seed in seeds])
 
 
 @pytest.mark.skipif(
@@ -57,7 +57,7 @@ def test_no_object_waits_for_an_autorelease_pool(metal):
     from mps_emulator import counters
 
     with counters() as counted:
-        _loss(0)
+        loss_and_grad(0)
         pruned(MPS)
         torch.mps.synchronize()
     assert counted.autorelease_leaks == 0
@@ -89,7 +89,7 @@ def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
             torch.ones(rows, device="mps") + 1  # work for the GPU; row_ids() waits for this work
             assert_same(shape.row_ids(1), expected)
 
-        _run(*[work] * 3)
+        run_in_threads(*[work] * 3)
 
 
 def test_k2_beside_torch(rounds):
@@ -115,7 +115,7 @@ def test_k2_beside_torch(rounds):
         finally:
             done.set()
 
-    _run(torch_work, k2_work)
+    run_in_threads(torch_work, k2_work)
 
 
 # The scores of the two sequences in pruned().
@@ -138,7 +138,7 @@ def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
         for _ in range(max(rounds // 100, 1)):
             assert_same(pruned(MPS), expected)
 
-    _run(*[work] * 3)
+    run_in_threads(*[work] * 3)
 
 
 def test_gradients_come_from_the_thread_of_autograd():

@@ -55,7 +55,7 @@ class Batch:
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
         self.options = decoding.Options(*options)
         self.rows, self.shared = rows, len(states) == 1
-        graphs = _graphs(random, states, num_arcs)
+        graphs = random_graphs(random, states, num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.leaving_begins = graphs.leaving_begins
         self.b_begins = np.cumsum([0, *rows])
@@ -140,7 +140,7 @@ class Batch:
         return lacks
 
 
-def _graphs(random, states, num_arcs):
+def random_graphs(random, states, num_arcs):
     """Returns random graphs.  States 0, 2, 4, ... have an arc with label -1 to the last state."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
@@ -181,11 +181,12 @@ def _start():
     return Case("700 states", "start_pruned", 2, SIZES["kPrWideThreads"], buffers)
 
 
-def _bits(value):
+def bits_of(value):
+    """Returns the bits of a float as an int32."""
     return np.float32(value).view(np.int32)
 
 
-def _params(batch, streaming=0):
+def params_of(batch, streaming=0):
     """Returns the buffer of PrunedParams.
 
     Args:
@@ -225,18 +226,19 @@ def _scratch(size, dtype=np.int32):
     return Buffer.scratch(np.zeros(size, dtype))
 
 
-def _inputs(batch):
+def inputs_of(batch):
+    """Returns the arguments that all kernels but start_pruned have."""
     return {
         Number.kPrunedArcs: Buffer(batch.arcs.view(np.int32)),
         Number.kPrunedStateBegins: ints(batch.state_begins),
         Number.kPrunedLeavingBegins: ints(batch.leaving_begins),
         Number.kPrunedBScores: Buffer(batch.scores),
         Number.kPrunedBBegins: ints(batch.b_begins),
-        Number.kPrunedParams: _params(batch),
+        Number.kPrunedParams: params_of(batch),
     }
 
 
-def _memory(batch):
+def memory_of(batch):
     """Returns the memory of a search: the tables of states, and the rings of states and of arcs."""
     n = _at_once(batch)
     pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
@@ -256,7 +258,7 @@ def _memory(batch):
     }
 
 
-def _out(batch):
+def out_and_begins(batch):
     """Returns the arcs of the lattices, and the indexes at which the arcs of each state begin."""
     out = np.full((len(batch.rows), MAX_OUT_ARCS, 4), int(UNTOUCHED), np.int32)
     begins = np.full((len(batch.rows), MAX_OUT_STATES), int(UNTOUCHED), np.int32)
@@ -268,7 +270,7 @@ def _out(batch):
 
 def _searched(batch):
     """Returns the arguments of a search, except kPrunedDispatch."""
-    out, begins = _out(batch)
+    out, begins = out_and_begins(batch)
     # For the last state of the longest sequence, the kernel does not write where arcs begin.
     tolerance = np.zeros(begins.shape, np.float32)
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
@@ -281,8 +283,8 @@ def _searched(batch):
         allowed[SIZES[info]] = 0
     entered = batch.entered(False)
     return {
-        **_inputs(batch),
-        **_memory(batch),
+        **inputs_of(batch),
+        **memory_of(batch),
         Number.kPrunedInfos: Buffer(np.zeros_like(infos), infos, allowed),
         Number.kPrunedOut: Buffer.output(out, dtype=np.int32),
         Number.kPrunedOutBegins: Buffer.output(begins, tolerance, dtype=np.int32),
@@ -369,10 +371,10 @@ def _found(batch, described):
 
     described: whether to include the results of describe_pruned.
     """
-    out, begins = _out(batch)
+    out, begins = out_and_begins(batch)
     return {
-        **_inputs(batch),
-        **_memory(batch),
+        **inputs_of(batch),
+        **memory_of(batch),
         Number.kPrunedInfos: ints(batch.infos(described)),
         Number.kPrunedOut: ints(out),
         Number.kPrunedOutBegins: ints(begins),

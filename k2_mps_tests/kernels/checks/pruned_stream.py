@@ -19,8 +19,7 @@ Number = enumeration("pruned_stream.h", "PrunedStreamBuffer")
 LOAD = layout("pruned_stream.h", "PrunedLoad")
 SAVE = layout("pruned_stream.h", "PrunedSave")
 EMIT = layout("pruned_stream.h", "PrunedStreamEmit")
-HISTORY = enumerators("pruned_stream.h")["kPrHistory"]
-SAVED = HISTORY + 1
+HISTORY, SAVED = (enumerators("pruned_stream.h")[name] for name in ("kPrHistory", "kPrSaved"))
 WIDE = SIZES["kPrWideThreads"]
 
 # The numbers of a shape: the states of the graph, the arcs that leave each state, the frames of
@@ -47,7 +46,7 @@ class Chunk:
     def __init__(self, states, num_arcs, lengths, options):
         random = np.random.default_rng([states, num_arcs, sum(lengths)])
         self.options = decoding.Options(*options)
-        graphs = pruned._graphs(random, [states], num_arcs)
+        graphs = pruned.random_graphs(random, [states], num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.leaving_begins = graphs.leaving_begins
         self.rows = [HISTORY + length + 1 for length in lengths]
@@ -60,7 +59,7 @@ class Chunk:
             scores[begin : begin + HISTORY] = 0
         self.scores = with_padding(scores)
         self.frames = [self._frames(index) for index in range(len(lengths))]
-        self.lattices = [decoding._lattice(frames) for frames in self.frames]
+        self.lattices = [decoding.lattice_of(frames) for frames in self.frames]
         self.lattices = [
             (begins, [(*arc, t + HISTORY) for *arc, t in out], [t + HISTORY for t in times])
             for begins, out, times in self.lattices
@@ -74,14 +73,14 @@ class Chunk:
         frames = [decoding.Frame([0], [decoding.FLOAT(0)])]
         beam = decoding.FLOAT(options.search_beam)
         for t in range(length):
-            decoding._expand(frames[t], t, self.arcs, begins, rows, options)
+            decoding.expand(frames[t], t, self.arcs, begins, rows, options)
             # k2 does not know how many frames a stream will have, so k2 assumes a large number.
-            beam = decoding._next_beam(beam, len(frames[t].states), t, 10**9, options)
-            frames.append(decoding._next_frame(frames[t], beam))
-        decoding._prune(frames, 0, length, len(begins) - 1, options)
+            beam = decoding.next_beam(beam, len(frames[t].states), t, 10**9, options)
+            frames.append(decoding.next_frame(frames[t], beam))
+        decoding.prune(frames, 0, length, len(begins) - 1, options)
         # In the last row, every arc with a finite score goes to the final state.
         last = frames[length]
-        decoding._expand(last, length, self.arcs, begins, rows, options)
+        decoding.expand(last, length, self.arcs, begins, rows, options)
         for step in last.steps:
             step.dest = 0 if np.isfinite(step.score) else -1
         return [*frames, decoding.Frame([len(begins) - 2], [decoding.FLOAT(0)])]
@@ -89,7 +88,7 @@ class Chunk:
     def score(self, index, arc, t):
         """Returns the bits of an arc's score in the lattice."""
         acoustic = self.scores[self.b_begins[index] + t, self.arcs["label"][arc] + 1]
-        return int(pruned._bits(acoustic + self.arcs["score"][arc]))
+        return int(pruned.bits_of(acoustic + self.arcs["score"][arc]))
 
     def next(self, index):
         """Returns the first frame that the next chunk can still change.
@@ -107,7 +106,7 @@ class Chunk:
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
             info[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
-            info[SIZES["kPrBeam"] :][:2] = pruned._bits(self.options.search_beam)
+            info[SIZES["kPrBeam"] :][:2] = pruned.bits_of(self.options.search_beam)
             info[SIZES["kPrFirstFrame"]], info[SIZES["kPrIsNew"]] = HISTORY, 1
             if searched:
                 begins, out, times = self.lattices[index]
@@ -198,7 +197,7 @@ class _AsBatch:
 def _arguments(chunk, infos, out, begins, entered):
     """Returns the arguments of a search.  The memory has the contents that load_stream writes."""
     batch = _AsBatch(chunk)
-    memory = pruned._memory(batch)
+    memory = pruned.memory_of(batch)
     active = memory[pruned.Number.kPrunedActive].content
     frames = memory[pruned.Number.kPrunedFrames].content
     degree = chunk.leaving_begins[1] - chunk.leaving_begins[0]
@@ -206,18 +205,18 @@ def _arguments(chunk, infos, out, begins, entered):
         active[4 * index * pruned.MAX_STATES :][:4] = 0, 0, 0, chunk.leaving_begins[0]
         frames[4 * (index * (max(chunk.rows) + 2) + HISTORY) :][:4] = 0, 1, 0, degree
     return {
-        **pruned._inputs(batch),
+        **pruned.inputs_of(batch),
         **memory,
         pruned.Number.kPrunedInfos: infos,
         pruned.Number.kPrunedOut: out,
         pruned.Number.kPrunedOutBegins: begins,
         pruned.Number.kPrunedEntered: entered,
-        pruned.Number.kPrunedParams: pruned._params(batch, streaming=1),
+        pruned.Number.kPrunedParams: pruned.params_of(batch, streaming=1),
     }
 
 
 def _searched(chunk):
-    out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned._out(_AsBatch(chunk)))
+    out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned.out_and_begins(_AsBatch(chunk)))
     # The reference computes only the numbers that the loop below names.  All other numbers may have
     # any value.
     allowed = np.full(NUM_INFOS, np.inf)
@@ -257,7 +256,7 @@ def _step(name, chunk, threads, groups):
 
 
 def _describe(name, chunk):
-    out, begins = map(ints, pruned._out(_AsBatch(chunk)))
+    out, begins = map(ints, pruned.out_and_begins(_AsBatch(chunk)))
     infos = Buffer(chunk.infos(searched=True), chunk.infos(searched=True, described=True))
     entered = Buffer(chunk.entered(False), chunk.entered(True))
     buffers = _arguments(chunk, infos, out, begins, entered)
@@ -296,7 +295,7 @@ def _load(is_new):
     frames = np.zeros((SAVED, 4), np.int32)
     infos = np.zeros(NUM_INFOS, np.int32)
     infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
-    infos[SIZES["kPrBeam"] :][:2] = pruned._bits(7.5)
+    infos[SIZES["kPrBeam"] :][:2] = pruned.bits_of(7.5)
     infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
     if is_new:
         active[0], kept[0] = (0, 0, 0, leaving[0]), 0
@@ -317,7 +316,7 @@ def _load(is_new):
         to_row=to_row,
         stride=stride,
         num_columns=columns,
-        beam=pruned._bits(7.5),
+        beam=pruned.bits_of(7.5),
         base=base,
         first_frame=HISTORY if is_new else 0,
         num_states=states,

@@ -107,7 +107,7 @@ def _scores(p, has_grads):
     rows = p.rows()
     px, py = p.scores()
     log_sums = p.log_sums()
-    *_, x_inside, y_inside = p._inside()
+    *_, x_inside, y_inside = p.inside()
     unigram, am_log_sum = p.am_only
     products = np.einsum("bsc,btc->bst", rows["lm_exp"], rows["am_exp"])
     log_sums = log_sums if p.scale else 0 * log_sums
