@@ -31,13 +31,27 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# The sizes of a step: utterances, frames, symbols, the vocabulary, and the s_range of pruning.
-STEPS = {"small": (20, 300, 60, 500, 5), "large": (8, 500, 100, 5000, 5)}
+
+class StepSize(NamedTuple):
+    """The sizes of a step."""
+
+    utterances: int
+    frames: int
+    symbols: int
+    vocabulary: int
+    s_range: int  # of pruning
+
+
+STEPS = {
+    "small": StepSize(utterances=20, frames=300, symbols=60, vocabulary=500, s_range=5),
+    "large": StepSize(utterances=8, frames=500, symbols=100, vocabulary=5000, s_range=5),
+}
 WIDTH = 512  # columns of the joiner's input
 REPEATS = 5
 
@@ -46,7 +60,7 @@ class Step:
     """The inputs of a step on a device.
 
     Args:
-      size: an entry of STEPS.
+      size: a StepSize.
       device: "mps" or "cuda".
     """
 

@@ -135,7 +135,7 @@ def peak_of(size, opt_in):
     """
     step = Step(STEPS[size], "mps")
     del step.logits, step.grads
-    weight = torch.randn(STEPS[size][3], WIDTH).to("mps").requires_grad_(True)
+    weight = torch.randn(STEPS[size].vocabulary, WIDTH).to("mps").requires_grad_(True)
     leaves = [step.am, step.lm, step.am_in, step.lm_in, weight]
 
     def run():

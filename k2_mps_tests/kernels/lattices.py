@@ -1,5 +1,7 @@
 """Makes the lattices of intersect_dense with plain loops, as the reference of checks."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer
@@ -11,14 +13,23 @@ SIZES = enumerators("lattice.h")
 LANES = enumerators("simd_width.h")["kSimdWidth"]
 MAX_THREADS = SIZES["kLtMaxThreads"]
 
-# The numbers of a lattice: the states of each FSA, the arcs that leave each state, the frames of
-# each sequence, the sequence of each FSA, and the beam.
+
+class Shape(NamedTuple):
+    """The sizes of a lattice's inputs, and its beam."""
+
+    states: list  # the number of states of each FSA
+    arcs: int  # the number of arcs that leave each state
+    frames: list  # the number of frames of each sequence
+    a_to_b: list  # the sequence of each FSA
+    beam: float
+
+
 SHAPES = [
-    ([3], 2, [1], [0], 5.0),
-    ([5, 9, 4], 3, [7, 4], [0, 1, 1], 3.0),
-    ([40, 33, 7], 4, [9, 8, 2], [0, 1, 2], 2.0),
-    ([70], 9, [5], [0], 1.0),
-    ([40, 33, 7], 4, [9, 8, 2], [0, 0, 2], 1000.0),
+    Shape(states=[3], arcs=2, frames=[1], a_to_b=[0], beam=5.0),
+    Shape(states=[5, 9, 4], arcs=3, frames=[7, 4], a_to_b=[0, 1, 1], beam=3.0),
+    Shape(states=[40, 33, 7], arcs=4, frames=[9, 8, 2], a_to_b=[0, 1, 2], beam=2.0),
+    Shape(states=[70], arcs=9, frames=[5], a_to_b=[0], beam=1.0),
+    Shape(states=[40, 33, 7], arcs=4, frames=[9, 8, 2], a_to_b=[0, 0, 2], beam=1000.0),
 ]
 
 
@@ -36,7 +47,8 @@ class Lattice:
       Other attributes have the names of the kernels' arguments.
     """
 
-    def __init__(self, states, num_arcs, frames, a_to_b, beam):
+    def __init__(self, shape):
+        states, num_arcs, frames, a_to_b, beam = shape
         random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
         self.states, self.frames, self.a_to_b = states, frames, a_to_b
         self.beam = np.float32(beam)
@@ -169,7 +181,7 @@ def _scores(arcs, row, alone=False):
 def lattices():
     """Yields (name, Lattice)."""
     for shape in SHAPES:
-        yield "{} states, {} arcs, {} frames of {}, beam {:g}".format(*shape), Lattice(*shape)
+        yield "{} states, {} arcs, {} frames of {}, beam {:g}".format(*shape), Lattice(shape)
 
 
 def written(expected, tolerance=0.0):

@@ -13,7 +13,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.benchmarks.beside_cuda import Step
+from k2_mps_tests.benchmarks.beside_cuda import Step, StepSize
 from k2_mps_tests.parity import calls
 
 if sys.platform == "darwin":
@@ -163,7 +163,8 @@ def test_the_losses_of_a_step_read_their_boundary_once():
 
 
 def test_a_transducer_step_keeps_its_budget():
-    step = Step((2, 12, 5, 20, 3), "mps")
+    size = StepSize(utterances=2, frames=12, symbols=5, vocabulary=20, s_range=3)
+    step = Step(size, "mps")
     totals = []
 
     @contextlib.contextmanager

@@ -7,6 +7,8 @@ adds in float32 and in k2's order.  So best scores, best paths and the bits of k
 equal.  For sums over paths, the reference adds in float64.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, ints
@@ -29,22 +31,30 @@ UNUSED_ROWS = 2
 KINDS = {"float": 2, "double": 3}
 BEAM, NO_BEAM = 4.0, 1e-7
 
-# The numbers of a shape: the states of each FSA, the arcs that leave each state, the rows (frames)
-# of each sequence, and the lanes that compute a state together.  The sizes are near the limits of
-# threadgroup memory, of a threadgroup, and of a word that has the bits of kept arcs.  In some
-# shapes, threadgroup memory has room for the sums of only a few rows.
+
+class Shape(NamedTuple):
+    """The sizes of a batch of graphs and sequences."""
+
+    states: list  # the number of states of each FSA
+    arcs: int  # the number of arcs that leave each state
+    rows: list  # the number of rows (frames) of each sequence
+    width: int  # the number of lanes that compute a state together
+
+
+# The sizes are near the limits of threadgroup memory, of a threadgroup, and of a word that has the
+# bits of kept arcs.  In some shapes, threadgroup memory has room for the sums of only a few rows.
 SHAPES = [
-    ([2], 1, [1], 1),
-    ([2, 3], 2, [3, 1], 1),
-    ([40, 7, 33], 3, [9, 8, 12], 1),
-    ([CACHED], 2, [4], 1),
-    ([330, 100], 2, [11, 8], 1),
-    ([1100, 1300], 2, [6, 9], 1),
-    ([CACHED + 1, 5], 2, [4, 6], 1),
-    ([60, 50], 8, [6, 5], 2),
-    ([70, 2], 40, [4, 1], 8),
-    ([35, 31], 130, [4, 3], 32),
-    ([600, 5, 5, 5], 2, [3, 4, 2, 1], 1),
+    Shape(states=[2], arcs=1, rows=[1], width=1),
+    Shape(states=[2, 3], arcs=2, rows=[3, 1], width=1),
+    Shape(states=[40, 7, 33], arcs=3, rows=[9, 8, 12], width=1),
+    Shape(states=[CACHED], arcs=2, rows=[4], width=1),
+    Shape(states=[330, 100], arcs=2, rows=[11, 8], width=1),
+    Shape(states=[1100, 1300], arcs=2, rows=[6, 9], width=1),
+    Shape(states=[CACHED + 1, 5], arcs=2, rows=[4, 6], width=1),
+    Shape(states=[60, 50], arcs=8, rows=[6, 5], width=2),
+    Shape(states=[70, 2], arcs=40, rows=[4, 1], width=8),
+    Shape(states=[35, 31], arcs=130, rows=[4, 3], width=32),
+    Shape(states=[600, 5, 5, 5], arcs=2, rows=[3, 4, 2, 1], width=1),
 ]
 
 
@@ -56,7 +66,7 @@ def graphs():
             suffix = (
                 ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
             )
-            yield name + suffix, Graph(*shape, beam, penalty)
+            yield name + suffix, Graph(shape, beam, penalty)
 
 
 def cases():
@@ -74,7 +84,8 @@ def cases():
 class Graph(Graphs):
     """Random graphs and sequences, and the kernels' expected results."""
 
-    def __init__(self, states, num_arcs, rows, width, beam, penalty):
+    def __init__(self, shape, beam, penalty):
+        states, num_arcs, rows, width = shape
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
         self.rows, self.width = rows, width
         self.beam, self.penalty = np.float32(beam), np.float32(penalty)

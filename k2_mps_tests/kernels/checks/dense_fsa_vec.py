@@ -5,6 +5,8 @@ gradient is a sum of two numbers.  Such a sum does not depend on the order, so g
 be equal.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
@@ -15,13 +17,34 @@ PARAMS = layout("dense_fsa_vec.h", "DenseFsaVecParams")
 GRAD_PARAMS = layout("dense_fsa_vec.h", "DenseFsaVecGradParams")
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
-# The numbers of sequences, of frames and of symbols, then the segments.  A segment is (sequence,
-# first frame, number of frames).
+
+class Segment(NamedTuple):
+    """A part of a sequence."""
+
+    sequence: int
+    start: int  # the first frame
+    frames: int  # the number of frames
+
+
+class Shape(NamedTuple):
+    """The sizes of the log-probs, and the segments of them that k2 takes."""
+
+    sequences: int
+    frames: int
+    symbols: int
+    segments: list  # [Segment]
+
+
 SHAPES = [
-    (1, 1, 1, [(0, 0, 1)]),
-    (2, 5, 3, [(1, 0, 5), (0, 2, 3)]),
-    (3, 7, 40, [(2, 1, 6), (0, 0, 0), (2, 0, 4), (1, 6, 1)]),
-    (2, 4, 0, [(0, 0, 4), (1, 1, 2)]),
+    Shape(sequences=1, frames=1, symbols=1, segments=[Segment(0, 0, 1)]),
+    Shape(sequences=2, frames=5, symbols=3, segments=[Segment(1, 0, 5), Segment(0, 2, 3)]),
+    Shape(
+        sequences=3,
+        frames=7,
+        symbols=40,
+        segments=[Segment(2, 1, 6), Segment(0, 0, 0), Segment(2, 0, 4), Segment(1, 6, 1)],
+    ),
+    Shape(sequences=2, frames=4, symbols=0, segments=[Segment(0, 0, 4), Segment(1, 1, 2)]),
 ]
 
 

@@ -9,6 +9,8 @@ error that checks/two_float.py allows.  A sum of gradients can have an error of 
 of all gradients.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import INSTANCES, UNTOUCHED, Buffer, Case, fit_instance, ints
@@ -23,18 +25,25 @@ PAIR = 2.0**-44
 SIMD_WIDTH = enumerators("simd_width.h")["kSimdWidth"]
 MAX_THREADS = INSTANCES[-1]
 
-# A shape gives the number of states in each layer of each FSA, and the largest number of arcs that
-# leave a state.  Some FSAs have more states than a threadgroup has threads, and some states have no
-# arcs.  The FSAs of a shape have different numbers of layers.
+
+class Shape(NamedTuple):
+    """The sizes of a batch of FSAs."""
+
+    layers: list  # the number of states in each layer of each FSA
+    fan: int  # the largest number of arcs that leave a state
+
+
+# Some FSAs have more states than a threadgroup has threads, and some states have no arcs.  The FSAs
+# of a shape have different numbers of layers.
 SHAPES = [
-    ([[1, 1]], 1),
-    ([[1, 3, 1], [1, 1]], 2),
-    ([[1, 5, 6, 2, 1], [1, 40, 33, 1], [1, 2, 3, 4, 5, 6, 7, 1]], 5),
-    ([[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], 2),
-    ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3),
-    ([[1, 400, 3, 1]], 2),
-    ([[1, 9, 1]], 40),
-    ([[], [1, 3, 1], [], [1]], 3),
+    Shape(layers=[[1, 1]], fan=1),
+    Shape(layers=[[1, 3, 1], [1, 1]], fan=2),
+    Shape(layers=[[1, 5, 6, 2, 1], [1, 40, 33, 1], [1, 2, 3, 4, 5, 6, 7, 1]], fan=5),
+    Shape(layers=[[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], fan=2),
+    Shape(layers=[[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], fan=3),
+    Shape(layers=[[1, 400, 3, 1]], fan=2),
+    Shape(layers=[[1, 9, 1]], fan=40),
+    Shape(layers=[[], [1, 3, 1], [], [1]], fan=3),
 ]
 
 

@@ -1,5 +1,7 @@
 """Cases of graph_index."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
@@ -10,25 +12,34 @@ from k2_mps_tests.kernels.sources import enumeration, layout
 Number = enumeration("graph_index.h", "GraphIndexBuffer")
 PARAMS = layout("graph_index.h", "GraphIndexParams")
 
-# The numbers of a shape: the states of each FSA, the arcs that leave each state, and the threads.
+
+class Shape(NamedTuple):
+    """The sizes of a batch of graphs, and of a launch."""
+
+    states: list  # the number of states of each FSA
+    arcs: int  # the number of arcs that leave each state
+    threads: int  # the number of threads in each threadgroup
+
+
 # The numbers of arcs are near powers of 2 or near the number of threads.  Some FSAs are empty.
 SHAPES = [
-    ([1], 1, 32),
-    ([2, 0, 3], 1, 32),
-    ([31, 32, 33], 1, 32),
-    ([0, 13, 0], 5, 32),
-    ([64, 65, 1], 3, 96),
-    ([700, 20], 2, 1024),
+    Shape(states=[1], arcs=1, threads=32),
+    Shape(states=[2, 0, 3], arcs=1, threads=32),
+    Shape(states=[31, 32, 33], arcs=1, threads=32),
+    Shape(states=[0, 13, 0], arcs=5, threads=32),
+    Shape(states=[64, 65, 1], arcs=3, threads=96),
+    Shape(states=[700, 20], arcs=2, threads=1024),
 ]
 
 
 def cases():
-    for states, num_arcs, threads in SHAPES:
+    for shape in SHAPES:
         for labels in (1, 7, 1000):
-            yield _case(states, num_arcs, threads, labels)
+            yield _case(shape, labels)
 
 
-def _case(states, num_arcs, threads, labels):
+def _case(shape, labels):
+    states, num_arcs, threads = shape
     random = np.random.default_rng([sum(states), num_arcs, labels])
     graphs = Graphs.random(random, states, num_arcs, labels)
     params = Buffer.struct(

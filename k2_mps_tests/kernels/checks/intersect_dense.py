@@ -5,6 +5,7 @@ kernel's order.  A maximum does not depend on the order.  So results must be equ
 """
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,64 +19,67 @@ SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
 
-# The numbers of a shape: the states of each FSA, the arcs that leave each state, the frames of each
-# sequence, and the lanes that compute a state together.  Some numbers of states are near
-# CACHED, the limit of threadgroup memory.  Some states have more arcs than a lane keeps in
-# registers.
+
+class Shape(NamedTuple):
+    """The sizes of a batch of graphs and sequences."""
+
+    states: list  # the number of states of each FSA
+    arcs: int  # the number of arcs that leave each state
+    frames: list  # the number of frames of each sequence
+    width: int = 1  # the number of lanes that compute a state together
+
+
+# Some numbers of states are near CACHED, the limit of threadgroup memory.  Some states have more
+# arcs than a lane keeps in registers.
 SHAPES = [
-    ([2], 1, [1], 1),
-    ([2, 3], 2, [3, 1], 1),
-    ([40, 7, 33], 3, [9, 8, 2], 1),
-    ([CACHED - 1], 2, [4], 1),
-    ([CACHED], 2, [4], 1),
-    ([CACHED + 1], 2, [4], 1),
-    ([2 * CACHED + 5, 3], 3, [3, 3], 1),
-    ([60, 50], 8, [6, 5], 2),
-    ([33, 32], 17, [5, 5], 4),
-    ([70, 2], 40, [4, 1], 8),
-    ([40], 64, [4], 16),
-    ([35, 31], 130, [4, 3], 32),
-    ([CACHED + 1, 40], 9, [3, 2], 2),
-    ([5, 0, 3], 2, [4, 3, 2], 1),
+    Shape(states=[2], arcs=1, frames=[1], width=1),
+    Shape(states=[2, 3], arcs=2, frames=[3, 1], width=1),
+    Shape(states=[40, 7, 33], arcs=3, frames=[9, 8, 2], width=1),
+    Shape(states=[CACHED - 1], arcs=2, frames=[4], width=1),
+    Shape(states=[CACHED], arcs=2, frames=[4], width=1),
+    Shape(states=[CACHED + 1], arcs=2, frames=[4], width=1),
+    Shape(states=[2 * CACHED + 5, 3], arcs=3, frames=[3, 3], width=1),
+    Shape(states=[60, 50], arcs=8, frames=[6, 5], width=2),
+    Shape(states=[33, 32], arcs=17, frames=[5, 5], width=4),
+    Shape(states=[70, 2], arcs=40, frames=[4, 1], width=8),
+    Shape(states=[40], arcs=64, frames=[4], width=16),
+    Shape(states=[35, 31], arcs=130, frames=[4, 3], width=32),
+    Shape(states=[CACHED + 1, 40], arcs=9, frames=[3, 2], width=2),
+    Shape(states=[5, 0, 3], arcs=2, frames=[4, 3, 2], width=1),
 ]
 SYMBOLS = 6
 COLUMNS = SYMBOLS + 1  # column 0 is for label -1
 
 
 def cases():
-    for states, arcs, frames, width in SHAPES:
-        name = f"{states} states, {arcs} arcs, {frames} frames, {width} lanes"
-        yield _case(name, states, arcs, frames, width, range(len(states)))
-    yield _case("one sequence for several FSAs", [5, 9, 4], 3, [7, 4], 1, [0, 0, 1])
-    yield _case("no numbers", [12, 9], 3, [7, 4], 1, [0, 1], values=[np.nan, np.inf, -np.inf])
+    for shape in SHAPES:
+        yield _case("{} states, {} arcs, {} frames, {} lanes".format(*shape), shape)
+    shape = Shape(states=[5, 9, 4], arcs=3, frames=[7, 4])
+    yield _case("one sequence for several FSAs", shape, a_to_b=[0, 0, 1])
+    shape = Shape(states=[12, 9], arcs=3, frames=[7, 4])
+    yield _case("no numbers", shape, values=[np.nan, np.inf, -np.inf])
     for padded in (False, True):
         name = f"labels without scores, padded {padded}"
-        yield _case(name, [12, 9], 3, [7, 4], 1, [0, 1], labels=SYMBOLS + 3, padded=padded)
+        yield _case(name, shape, labels=SYMBOLS + 3, padded=padded)
     for states in ([40, 7], [CACHED + 1, 7]):
         name = f"{states} states, frames 0 to 2, 3, and 4 to 8"
-        yield _case(name, states, 3, [9, 4], 1, [0, 1], parts=(0, 3, 4, 9))
+        yield _case(name, Shape(states, arcs=3, frames=[9, 4]), parts=(0, 3, 4, 9))
 
 
-def _case(
-    name,
-    states,
-    num_arcs,
-    frames,
-    width,
-    a_to_b,
-    values=(),
-    labels=SYMBOLS,
-    parts=None,
-    padded=True,
-):
+def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padded=True):
     """Returns a case of one launch for all frames, or of several launches.
 
     Args:
+      a_to_b: the sequence of each FSA; None: each FSA has its own sequence.
       values: numbers that some scores of frames get.
+      labels: the labels of arcs are less than this number.
       parts: a list of frames; a launch goes from each frame of the list to the next one.  None: one
         launch.
       padded: whether the rows of scores have more elements than columns.
     """
+    states, num_arcs, frames, width = shape
+    if a_to_b is None:
+        a_to_b = range(len(states))
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     graphs = Graphs.random(random, states, num_arcs, labels)
     state_begins = graphs.state_begins

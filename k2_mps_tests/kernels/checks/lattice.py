@@ -6,7 +6,15 @@ import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS
-from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, SIZES, Lattice, lattices, written
+from k2_mps_tests.kernels.lattices import (
+    LANES,
+    MAX_THREADS,
+    SIZES,
+    Lattice,
+    Shape,
+    lattices,
+    written,
+)
 from k2_mps_tests.kernels.sources import enumeration, layout
 
 Number = enumeration("lattice.h", "LatticeBuffer")
@@ -25,7 +33,7 @@ def cases():
         for parts in (1, 3):
             yield _best(name, lattice, parts)
     # Only one arc leaves each state, so most paths end early.
-    lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
+    lattice = Lattice(Shape(states=[60, 50], arcs=1, frames=[6, 5], a_to_b=[0, 1], beam=9.0))
     assert not all(n for n, _, _ in lattice.paths)
     for case in (_count, _emit, _best):
         yield case("paths that end", lattice)

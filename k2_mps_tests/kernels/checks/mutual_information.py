@@ -62,7 +62,7 @@ SHAPES = [
 ]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Kind:
     """A type of px and py, and of their gradients."""
 

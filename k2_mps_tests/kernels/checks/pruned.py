@@ -5,11 +5,13 @@ results must be equal.
 """
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.decoding import Options
 from k2_mps_tests.kernels.graphs import ARC, Graphs, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
@@ -31,17 +33,24 @@ ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
 MAX_WORDS = MAX_ARCS // LANES + 1  # words with a bit for each of these arcs
 
-# The numbers of a shape: the states of each graph, the arcs that leave each state, the rows
-# (frames) of each sequence, and the arguments of decoding.Options.  If a shape has one graph, all
-# sequences use this graph.
+
+class Shape(NamedTuple):
+    """The sizes of a batch of graphs and sequences, and the options of the search."""
+
+    states: list  # the number of states of each graph; if there is one, all sequences use it
+    arcs: int  # the number of arcs that leave each state
+    rows: list  # the number of rows (frames) of each sequence
+    options: Options
+
+
 SHAPES = [
-    ([2], 1, [1], (8, 4, 0, 10)),
-    ([5], 2, [9, 4, 1], (8, 4, 2, 10)),
-    ([40, 7, 33], 3, [21, 20, 2], (6, 3, 2, 9)),
-    ([30], 4, [65, 22], (5, 2.5, 3, 12)),
-    ([9, 12], 3, [41, 40], (20, 8, 30, 100)),
-    ([12, 5], 2, [33, 30], (9, 4, 2, 10, True)),
-    ([4], 1, [7, 3], (9, 4, 2, 10, True)),
+    Shape(states=[2], arcs=1, rows=[1], options=Options(8, 4, 0, 10)),
+    Shape(states=[5], arcs=2, rows=[9, 4, 1], options=Options(8, 4, 2, 10)),
+    Shape(states=[40, 7, 33], arcs=3, rows=[21, 20, 2], options=Options(6, 3, 2, 9)),
+    Shape(states=[30], arcs=4, rows=[65, 22], options=Options(5, 2.5, 3, 12)),
+    Shape(states=[9, 12], arcs=3, rows=[41, 40], options=Options(20, 8, 30, 100)),
+    Shape(states=[12, 5], arcs=2, rows=[33, 30], options=Options(9, 4, 2, 10, allow_partial=True)),
+    Shape(states=[4], arcs=1, rows=[7, 3], options=Options(9, 4, 2, 10, allow_partial=True)),
 ]
 
 
@@ -51,9 +60,9 @@ class Batch:
     Most attributes have the names of the kernels' arguments.
     """
 
-    def __init__(self, states, num_arcs, rows, options):
+    def __init__(self, shape):
+        states, num_arcs, rows, self.options = shape
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
-        self.options = decoding.Options(*options)
         self.rows, self.shared = rows, len(states) == 1
         graphs = random_graphs(random, states, num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
@@ -159,8 +168,8 @@ def random_graphs(random, states, num_arcs):
 def cases():
     yield _start()
     for shape in SHAPES:
-        batch = Batch(*shape)
-        name = f"{shape[0]} states, {shape[2]} rows"
+        batch = Batch(shape)
+        name = f"{shape.states} states, {shape.rows} rows"
         for threads, parts in ((LANES, 1), (3 * LANES, 2), (SIZES["kPrMostThreads"], 1)):
             yield _search(f"{name}, {threads} threads, {parts} parts", batch, threads, parts)
         for threads, groups in ((LANES, 2), (2 * LANES, 3)):

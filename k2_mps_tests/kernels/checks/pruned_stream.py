@@ -6,12 +6,15 @@ decoding.py compute the expected lattices.  A score is a sum of two floats, or a
 results must be equal.  parity/test_pruned_streams.py tests later chunks.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from k2_mps_tests.kernels import decoding
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.checks import pruned
 from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
+from k2_mps_tests.kernels.decoding import Options
 from k2_mps_tests.kernels.graphs import ARC, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
@@ -22,13 +25,21 @@ EMIT = layout("pruned_stream.h", "PrunedStreamEmit")
 HISTORY, SAVED = (enumerators("pruned_stream.h")[name] for name in ("kPrHistory", "kPrSaved"))
 WIDE = SIZES["kPrWideThreads"]
 
-# The numbers of a shape: the states of the graph, the arcs that leave each state, the frames of
-# each stream's chunk, and the arguments of decoding.Options.
+
+class Shape(NamedTuple):
+    """The sizes of a graph and of chunks, and the options of the search."""
+
+    states: int  # the number of states of the graph
+    arcs: int  # the number of arcs that leave each state
+    frames: list  # the number of frames of each stream's chunk
+    options: Options
+
+
 SHAPES = [
-    (2, 1, [1], (8, 4, 0, 10)),
-    (7, 2, [9, 4, 1], (8, 4, 2, 10)),
-    (40, 3, [21, 20, 2], (6, 3, 2, 9)),
-    (30, 4, [35, 22], (5, 2.5, 3, 12)),
+    Shape(states=2, arcs=1, frames=[1], options=Options(8, 4, 0, 10)),
+    Shape(states=7, arcs=2, frames=[9, 4, 1], options=Options(8, 4, 2, 10)),
+    Shape(states=40, arcs=3, frames=[21, 20, 2], options=Options(6, 3, 2, 9)),
+    Shape(states=30, arcs=4, frames=[35, 22], options=Options(5, 2.5, 3, 12)),
 ]
 
 
@@ -43,9 +54,9 @@ class Chunk:
         (src, dest, arc, t), and the t of each state.
     """
 
-    def __init__(self, states, num_arcs, lengths, options):
+    def __init__(self, shape):
+        states, num_arcs, lengths, self.options = shape
         random = np.random.default_rng([states, num_arcs, sum(lengths)])
-        self.options = decoding.Options(*options)
         graphs = pruned.random_graphs(random, [states], num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.leaving_begins = graphs.leaving_begins
@@ -167,8 +178,8 @@ def cases():
     for num_old in (0, 5, 12):
         yield _emit(num_old)
     for shape in SHAPES:
-        chunk = Chunk(*shape)
-        name = f"{shape[0]} states, frames {shape[2]}"
+        chunk = Chunk(shape)
+        name = f"{shape.states} states, frames {shape.frames}"
         groups = len(chunk.rows)
         for threads in (LANES, 3 * LANES, SIZES["kPrMostThreads"]):
             buffers = _searched(chunk)

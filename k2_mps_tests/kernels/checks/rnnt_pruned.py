@@ -10,12 +10,14 @@ kernel rounds z and the difference, which are less than SIZE.  A gradient is a p
 below 1.  The kernel rounds this product to the gradient's type.
 """
 
+import dataclasses
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
-from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF
+from k2_mps_tests.kernels.checks.mutual_information import BFLOAT, EPS, FLOAT, HALF, Kind
 from k2_mps_tests.kernels.runner import values
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
@@ -27,56 +29,87 @@ FRAMES, ROWS, THREADS = (SIZES[name] for name in ("kRpFrames", "kRpRows", "kRpTh
 SIZE = 12.0  # more than the sum of log(C) and a logit drawn from N(0, 2^2)
 LOG = 8 * EPS + 4 * EPS * SIZE
 
-# (S, T, C, R).  The first shape has the smallest sizes.  The sizes of all other shapes are near one
+
+class Shape(NamedTuple):
+    """The sizes of a problem, with the names of RnntPrunedParams."""
+
+    S: int
+    T: int
+    C: int
+    R: int
+
+
+# The first shape has the smallest sizes.  The sizes of all other shapes are near one
 # of three limits: the frames of a threadgroup, the columns that a simdgroup loads at once, and the
 # rows in threadgroup memory.
 SHAPES = [
-    (0, 1, 1, 1),
-    (3, FRAMES, 5, 2),
-    (6, FRAMES + 1, 128, 3),
-    (9, 2 * FRAMES - 1, 131, 10),
-    (ROWS + 5, 3, 33, ROWS + 1),
+    Shape(S=0, T=1, C=1, R=1),
+    Shape(S=3, T=FRAMES, C=5, R=2),
+    Shape(S=6, T=FRAMES + 1, C=128, R=3),
+    Shape(S=9, T=2 * FRAMES - 1, C=131, R=10),
+    Shape(S=ROWS + 5, T=3, C=33, R=ROWS + 1),
 ]
 REGULAR, MODIFIED, CONSTRAINED = range(3)
+B = 2  # sequences
 
 
 def cases():
-    for shape, kind in itertools.product(SHAPES, (REGULAR, MODIFIED, CONSTRAINED)):
-        yield from _both(shape, kind)
+    problems = [
+        Problem(shape, kind)
+        for shape, kind in itertools.product(SHAPES, (REGULAR, MODIFIED, CONSTRAINED))
+    ]
     shape = SHAPES[2]
-    yield from _both(shape, REGULAR, hat=True)
-    yield from _both(shape, CONSTRAINED, hat=True, bounded=True)
-    yield from _both(shape, REGULAR, bounded=True)
-    yield from _both(SHAPES[3], CONSTRAINED, with_ranges=False, bounded=True, delay=0.25)
-    for number in (HALF, BFLOAT):
-        yield from _both(shape, REGULAR, bounded=True, number=number)
-    for B, sums, divisor in ((1, 0, 1), (40, 0, 1), (40, 1, 1), (33, 1, 33)):
-        yield _reduce(B, sums, divisor)
+    problems += [
+        Problem(shape, REGULAR, hat=True),
+        Problem(shape, CONSTRAINED, hat=True, bounded=True),
+        Problem(shape, REGULAR, bounded=True),
+        Problem(SHAPES[3], CONSTRAINED, with_ranges=False, bounded=True, delay=0.25),
+        Problem(shape, REGULAR, bounded=True, number=HALF),
+        Problem(shape, REGULAR, bounded=True, number=BFLOAT),
+    ]
+    for problem in problems:
+        yield problem.forward_case()
+        yield problem.rows_case()
+        yield problem.backward_case()
+    for num_sequences, sums, divisor in ((1, 0, 1), (40, 0, 1), (40, 1, 1), (33, 1, 33)):
+        yield _reduce(num_sequences, sums, divisor)
 
 
-def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, number=FLOAT):
-    S, T, C, R = shape
-    B = 2
-    random = np.random.default_rng([S, T, C, R, kind])
-    bits = number.encode((2 * random.standard_normal((B, T, R, C))).astype(np.float32))
-    logits = values(bits).astype(np.float64)
-    symbols = random.integers(0, C, (B, S))
-    begin = random.integers(0, S + 2 - R, (B, T, 1)) if with_ranges else np.zeros((B, T, 1), int)
-    ranges = begin + np.arange(R)
-    bounds = np.array([[0, 0, S, T]] * B)
-    if bounded:
-        bounds[1] = [1, 2, S - 1, T - 2]
-    blank = 0 if hat else C - 1
-    columns = T + (kind == REGULAR)
+@dataclasses.dataclass
+class Problem:
+    """Inputs of rnnt_loss_pruned, and the cases of the kernels that get these inputs."""
 
-    z, px, py = _log_probs(logits, symbols, ranges, bounds, blank, hat)
-    offset = 0.5 * (bounds[:, 3] - 1)[:, None, None] - np.arange(T)
-    px += delay * offset
-    if kind == CONSTRAINED:
-        px += py[:, 1:]
-    px = np.concatenate([px, np.full((B, S, columns - T), -np.inf)], 2)
+    shape: Shape
+    kind: int  # REGULAR, MODIFIED or CONSTRAINED
+    hat: bool = False
+    with_ranges: bool = True
+    bounded: bool = False  # whether there is a boundary
+    delay: float = 0.0
+    number: Kind = FLOAT  # the type of the logits
 
-    def params(scale=0.0):
+    def __post_init__(self):
+        S, T, C, R = self.shape
+        random = np.random.default_rng([S, T, C, R, self.kind])
+        logits = 2 * random.standard_normal((B, T, R, C))
+        self.bits = self.number.encode(logits.astype(np.float32))
+        self.logits = values(self.bits).astype(np.float64)
+        self.symbols = random.integers(0, C, (B, S))
+        begin = np.zeros((B, T, 1), int)
+        if self.with_ranges:
+            begin = random.integers(0, S + 2 - R, (B, T, 1))
+        self.ranges = begin + np.arange(R)
+        self.bounds = np.array([[0, 0, S, T]] * B)
+        if self.bounded:
+            self.bounds[1] = [1, 2, S - 1, T - 2]
+        self.blank = 0 if self.hat else C - 1
+        self.px_columns = T + (self.kind == REGULAR)
+        self.px_grad = random.random((B, S, self.px_columns)).astype(np.float32)
+        self.py_grad = random.random((B, S + 1, T)).astype(np.float32)
+        self.loss_grad = random.random(B).astype(np.float32)
+        self.name = f"{tuple(self.shape)}, kind {self.kind}, hat {self.hat}, bounded {self.bounded}"
+
+    def _params(self, scale=0.0):
+        S, T, C, R = self.shape
         return Buffer.struct(
             PARAMS,
             B=B,
@@ -84,70 +117,103 @@ def _both(shape, kind, hat=False, with_ranges=True, bounded=False, delay=0.0, nu
             T=T,
             C=C,
             R=R,
-            blank=blank,
-            px_columns=columns,
-            has_ranges=with_ranges,
-            has_boundary=bounded,
-            constrained=kind == CONSTRAINED,
-            hat=hat,
-            delay_penalty=delay,
+            blank=self.blank,
+            px_columns=self.px_columns,
+            has_ranges=self.with_ranges,
+            has_boundary=self.bounded,
+            constrained=self.kind == CONSTRAINED,
+            hat=self.hat,
+            delay_penalty=self.delay,
             loss_scale=scale,
             loss_stride=1,
         )
 
-    problem = {
-        Number.kRpSymbols: _longs(symbols),
-        Number.kRpRanges: _longs(ranges if with_ranges else []),
-        Number.kRpBoundary: _longs(bounds if bounded else []),
-    }
-    inside = ~np.isnan(z)
-    lse = np.where(inside, z, UNTOUCHED)
-    name = f"{shape}, kind {kind}, hat {hat}, bounded {bounded}"
-    yield Case(
-        name,
-        "rnnt_pruned_forward" + number.suffix,
-        B * -(-T // FRAMES),
-        THREADS,
-        {
-            **problem,
-            Number.kRpLogits: Buffer(bits),
-            Number.kRpLse: Buffer.output(lse, np.where(inside, LOG, 0)),
+    def _inputs(self):
+        """Returns the arguments that all kernels but rnnt_reduce have, except the parameters."""
+        return {
+            Number.kRpSymbols: _longs(self.symbols),
+            Number.kRpRanges: _longs(self.ranges if self.with_ranges else []),
+            Number.kRpBoundary: _longs(self.bounds if self.bounded else []),
+        }
+
+    def _scores(self):
+        """Returns (z, px, py); see _log_probs() for z."""
+        z, px, py = _log_probs(
+            self.logits, self.symbols, self.ranges, self.bounds, self.blank, self.hat
+        )
+        T = self.shape.T
+        px += self.delay * (0.5 * (self.bounds[:, 3] - 1)[:, None, None] - np.arange(T))
+        if self.kind == CONSTRAINED:
+            px += py[:, 1:]
+        padding = np.full((*px.shape[:2], self.px_columns - T), -np.inf)
+        return z, np.concatenate([px, padding], 2), py
+
+    def _row_grads(self):
+        constrained = self.kind == CONSTRAINED
+        return _row_gradients(self.ranges, self.bounds, constrained, self.px_grad, self.py_grad)
+
+    def forward_case(self):
+        z, px, py = self._scores()
+        inside = ~np.isnan(z)
+        buffers = {
+            **self._inputs(),
+            Number.kRpLogits: Buffer(self.bits),
+            Number.kRpLse: Buffer.output(np.where(inside, z, UNTOUCHED), np.where(inside, LOG, 0)),
             Number.kRpPx: Buffer.output(px, 2 * LOG),
             Number.kRpPy: Buffer.output(py, LOG),
             Number.kRpOnes: Buffer.output(np.ones(B)),
-            Number.kRpParams: params(),
-        },
-    )
-    px_grad = random.random((B, S, columns)).astype(np.float32)
-    py_grad = random.random((B, S + 1, T)).astype(np.float32)
-    weight = random.random(B).astype(np.float32)
-    row_grads = _row_gradients(ranges, bounds, kind == CONSTRAINED, px_grad, py_grad)
-    inputs = {**problem, Number.kRpParams: params()}
-    yield _rows_case(name, inputs, px_grad, py_grad, row_grads)
-    grad = _gradient(
-        logits, symbols, ranges, bounds, blank, hat, -row_grads * weight[:, None, None, None]
-    )
-    tolerance = 8 * EPS * SIZE
-    rounding = number.eps / 2 * (np.abs(grad) + tolerance) + number.smallest / 2
-    yield Case(
-        name,
-        "rnnt_pruned_backward" + number.suffix,
-        -(-B * T * R // (THREADS // 32)),
-        THREADS,
-        {
-            **problem,
-            Number.kRpLogits: Buffer(bits),
+            Number.kRpParams: self._params(),
+        }
+        groups = B * -(-self.shape.T // FRAMES)
+        kernel = "rnnt_pruned_forward" + self.number.suffix
+        return Case(self.name, kernel, groups, THREADS, buffers)
+
+    def rows_case(self):
+        """Returns a case of rnnt_pruned_rows.  The kernel also computes the sum of the scores."""
+        S = self.shape.S
+        row_grads = self._row_grads()
+        scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
+        buffers = {
+            **self._inputs(),
+            Number.kRpPxGrad: Buffer(self.px_grad if S else np.zeros(1, np.float32)),
+            Number.kRpPyGrad: Buffer(self.py_grad),
+            Number.kRpRowGrads: Buffer.output(row_grads),
+            Number.kRpScores: Buffer(scores),
+            Number.kRpLoss: Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
+            Number.kRpParams: self._params(),
+            Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=B, sums=1, divisor=1),
+        }
+        groups = -(-row_grads[..., 0].size // THREADS)
+        return Case(self.name, "rnnt_pruned_rows", groups, THREADS, buffers)
+
+    def backward_case(self):
+        z, _, _ = self._scores()
+        lse = np.where(np.isnan(z), UNTOUCHED, z)
+        row_grads = self._row_grads()
+        grad = _gradient(
+            self.logits,
+            self.symbols,
+            self.ranges,
+            self.bounds,
+            self.blank,
+            self.hat,
+            -row_grads * self.loss_grad[:, None, None, None],
+        )
+        tolerance = 8 * EPS * SIZE
+        rounding = self.number.eps / 2 * (np.abs(grad) + tolerance) + self.number.smallest / 2
+        begin = self.number.encode(np.full(grad.shape, UNTOUCHED, np.float32))
+        buffers = {
+            **self._inputs(),
+            Number.kRpLogits: Buffer(self.bits),
             Number.kRpLse: Buffer(lse.astype(np.float32)),
             Number.kRpRowGrads: Buffer(row_grads),
-            Number.kRpLossGrad: Buffer(weight),
-            Number.kRpGrad: Buffer(
-                number.encode(np.full(grad.shape, UNTOUCHED, np.float32)),
-                grad.astype(np.float32),
-                tolerance + rounding,
-            ),
-            Number.kRpParams: params(scale=-1.0),
-        },
-    )
+            Number.kRpLossGrad: Buffer(self.loss_grad),
+            Number.kRpGrad: Buffer(begin, grad.astype(np.float32), tolerance + rounding),
+            Number.kRpParams: self._params(scale=-1.0),
+        }
+        groups = -(-self.ranges.size // (THREADS // 32))
+        kernel = "rnnt_pruned_backward" + self.number.suffix
+        return Case(self.name, kernel, groups, THREADS, buffers)
 
 
 def _longs(array):
@@ -203,27 +269,6 @@ def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
     return grads
 
 
-def _rows_case(name, inputs, px_grad, py_grad, row_grads):
-    """Returns a case of rnnt_pruned_rows.  The kernel also computes the sum of the scores."""
-    B, S = px_grad.shape[:2]
-    scores = np.random.default_rng(S).standard_normal(B).astype(np.float32)
-    return Case(
-        name,
-        "rnnt_pruned_rows",
-        -(-row_grads[..., 0].size // THREADS),
-        THREADS,
-        {
-            **inputs,
-            Number.kRpPxGrad: Buffer(px_grad if S else np.zeros(1, np.float32)),
-            Number.kRpPyGrad: Buffer(py_grad),
-            Number.kRpRowGrads: Buffer.output(row_grads),
-            Number.kRpScores: Buffer(scores),
-            Number.kRpLoss: Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
-            Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=B, sums=1, divisor=1),
-        },
-    )
-
-
 def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
     """Returns the gradient of the logits.
 
@@ -247,17 +292,13 @@ def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
     return grad
 
 
-def _reduce(B, sums, divisor):
-    scores = np.random.default_rng(B).standard_normal(B).astype(np.float32)
+def _reduce(num_sequences, sums, divisor):
+    scores = np.random.default_rng(num_sequences).standard_normal(num_sequences).astype(np.float32)
     expected = [-scores.astype(np.float64).sum() / divisor] if sums else -scores
-    return Case(
-        f"{B} sequences, sum {sums} / {divisor}",
-        "rnnt_reduce",
-        1,
-        32,
-        {
-            Number.kRpScores: Buffer(scores),
-            Number.kRpLoss: Buffer.output(expected, B * EPS * SIZE * sums),
-            Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=B, sums=sums, divisor=divisor),
-        },
-    )
+    buffers = {
+        Number.kRpScores: Buffer(scores),
+        Number.kRpLoss: Buffer.output(expected, num_sequences * EPS * SIZE * sums),
+        Number.kRpReduce: Buffer.struct(REDUCE_PARAMS, B=num_sequences, sums=sums, divisor=divisor),
+    }
+    name = f"{num_sequences} sequences, sum {sums} / {divisor}"
+    return Case(name, "rnnt_reduce", 1, 32, buffers)

@@ -10,6 +10,7 @@ specification, tanh() is off by 5 units in the last place.
 """
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,18 +27,27 @@ SIMD = 32
 THREADS, RANGES_THREADS = SIZES["kRnntPruningRowThreads"], SIZES["kRnntPruningRangesThreads"]
 BACKWARD_THREADS, FOUND = SIZES["kRnntPruningBackwardThreads"], SIZES["kRnntPruningFound"]
 
+
+class Shape(NamedTuple):
+    """The sizes of the kernels' arguments, with the names of RnntPruningParams."""
+
+    S: int
+    T: int
+    R: int  # s_range
+    D: int
+
+
 # S, T, s_range
 RANGES = [(1, 1, 2), (4, 6, 2), (9, 40, 3), (12, RANGES_THREADS + 9, 5), (6, 20, 7)]
-# S, T, s_range, D
 PRUNED = [
-    (0, 1, 1, 1),
-    (5, 7, 3, 33),
-    (40, 9, 4, 64),
+    Shape(S=0, T=1, R=1, D=1),
+    Shape(S=5, T=7, R=3, D=33),
+    Shape(S=40, T=9, R=4, D=64),
     # There are more rows than a threadgroup of the backward kernels examines at once, and more
     # columns than the threadgroup has threads.
-    (3, FOUND // 5 + 1, 5, 2 * BACKWARD_THREADS + 3),
+    Shape(S=3, T=FOUND // 5 + 1, R=5, D=2 * BACKWARD_THREADS + 3),
 ]
-RISING = [(40, 60, 4, 64), (257, 300, 5, 33)]
+RISING = [Shape(S=40, T=60, R=4, D=64), Shape(S=257, T=300, R=5, D=33)]
 
 
 def cases():
@@ -140,7 +150,7 @@ def _prune(shape, tanh, number):
         tolerance = 8 * EPS + _rounding(expected, number)
     kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + number.suffix
     return Case(
-        f"{shape}",
+        f"{tuple(shape)}",
         kernel,
         -(-2 * T * R // (THREADS // SIMD)),
         THREADS,
@@ -185,7 +195,7 @@ def _backward(shape, tanh, number, am, lm, order=None):
     groups = 2 * (S + 1) * lm + -(-2 * T // (BACKWARD_THREADS // SIMD)) * am
     kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + "_backward" + number.suffix
     return Case(
-        f"{shape}, gradient of am {am}, of lm {lm}{name}",
+        f"{tuple(shape)}, gradient of am {am}, of lm {lm}{name}",
         kernel,
         groups,
         BACKWARD_THREADS,
