@@ -79,9 +79,10 @@ def with_padding(scores):
 def forward_or_backward(arcs, num_states, frames, forward):
     """Yields the best score of each state of an FSA after 0, 1, ... frames, in float32.
 
-    frames: the scores of the arcs in each frame, without the scores that the arcs have in the
-      graph.  The frames are in the order of the pass.
-    forward: whether the pass is forward.
+    Args:
+      frames: the scores of the arcs in each frame, without the scores that the arcs have in the
+        graph.  The frames are in the order of the pass.
+      forward: whether the pass is forward.
     """
     state_scores = np.full(num_states, NEVER)
     if num_states:

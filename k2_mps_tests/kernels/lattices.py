@@ -171,7 +171,8 @@ class Lattice:
 def _scores(arcs, row, alone=False):
     """Returns the scores of arcs in a frame.
 
-    alone: whether to leave out the scores that the arcs have in the graph.
+    Args:
+      alone: whether to leave out the scores that the arcs have in the graph.
     """
     column = arcs["label"] + 1
     frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)], np.float32(-np.inf))

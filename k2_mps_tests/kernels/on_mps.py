@@ -60,7 +60,8 @@ def run(say=print, names=(), runs=2):
 def _timed(longest, kernel):
     """Measures the GPU's milliseconds for the launches in a `with` block.
 
-    longest: {kernel: the longest time so far}, which the function updates.
+    Args:
+      longest: {kernel: the longest time so far}, which the function updates.
     """
     begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
     begin.record()

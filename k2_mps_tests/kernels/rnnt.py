@@ -237,12 +237,12 @@ class Problem:
         }[self.grad_mode]
 
     def weights(self):
-        """Returns (grads, sums, has_low).
+        """Computes what the kernel rnnt_smoothed_weights writes.
 
-        grads: the gradient of the matrix product, [B][S + 1][T].
-        sums: the sums of scaled_grads() over all frames, [B][S + 1][2].
-        has_low: for each position, whether the log of a sum is below LOW in a cell with a gradient,
-          [B][S + 1].
+        Returns:
+          The gradient of the matrix product, [B][S + 1][T]; the sums of scaled_grads() over all
+          frames, [B][S + 1][2]; and for each position, whether the log of a sum is below LOW in a
+          cell with a gradient, [B][S + 1].
         """
         x, y = self.scaled_grads()
         sums = self.log_sums()

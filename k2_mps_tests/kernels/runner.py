@@ -32,8 +32,9 @@ def values(array):
 def scores_of(sums):
     """Returns the scores of PathSums, see path_sums.h.
 
-    sums: [..., floats].  A sum has one float as the exponent, then one or two floats as the
-      significand.
+    Args:
+      sums: [..., floats].  A sum has one float as the exponent, then one or two floats as the
+        significand.
     """
     exponents, significands = sums[..., 0].astype(np.float64), sums[..., 1:].sum(-1, np.float64)
     return exponents * np.log(2) + np.log(significands)
@@ -104,11 +105,12 @@ def _driver():
 def _launch(gpu, ptx, case, contents):
     """Launches a case on copies of the arrays in `contents`; returns the changed copies.
 
-    contents: {name: array}.
-
-    ptx: the bytes of the kernel's PTX.
-    case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
-      threads of a threadgroup}.  The names are in the order of the arguments of the kernel's entry.
+    Args:
+      contents: {name: array}.
+      ptx: the bytes of the kernel's PTX.
+      case: {"kernel": its name, "launches": [(threadgroups, names of arguments)], "threads": the
+        threads of a threadgroup}.  The names are in the order of the arguments of the kernel's
+        entry.
     """
     threads = case["threads"]
     function = gpu.kernel(ptx, case["kernel"], threads)

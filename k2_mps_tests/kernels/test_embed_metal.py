@@ -102,7 +102,9 @@ class Tree:
     def configure(self, compiler: Path | str | None = "") -> str:
         """Runs CMake; returns its output.
 
-        compiler: the path of Metal's compiler; "" for none; None for the compiler that CMake finds.
+        Args:
+          compiler: the path of Metal's compiler; "" for none; None for the compiler that CMake
+            finds.
         """
         settings = {} if compiler is None else {"K2_METAL_COMPILER": compiler}
         return support.cmake(self.folder, CMAKE, settings)

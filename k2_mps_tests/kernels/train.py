@@ -54,8 +54,9 @@ class MutualInformation(torch.autograd.Function):
     def launch(cls, name, arguments, shape):
         """Runs a kernel in one dispatch.
 
-        arguments: {number: tensor}, except the parameters and the buffer of edges.  This function
-          adds these two arguments.
+        Args:
+          arguments: {number: tensor}, except the parameters and the buffer of edges.  This function
+            adds these two arguments.
         """
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))

@@ -373,7 +373,11 @@ class Graph(Graphs):
 
 
 def _gradient(expected, sizes):
-    """Returns a buffer of gradients; sizes: for each gradient, the sum of its terms' magnitudes."""
+    """Returns a buffer of gradients.
+
+    Args:
+      sizes: for each gradient, the sum of its terms' magnitudes.
+    """
     # The errors of a term come from sums of scores, from two exponentials, and from products.  The
     # sum of the terms adds further errors.
     return Buffer.output(expected.astype(np.float32), 16 * EPS * sizes)

@@ -213,7 +213,8 @@ def _by_arc(graph, name, kernel, parts, buffers):
 def _scores(name, graph, log, directions):
     """Returns a case of double_scores.
 
-    directions: a tuple of booleans; True is for forward scores, False for backward scores.
+    Args:
+      directions: a tuple of booleans; True is for forward scores, False for backward scores.
     """
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
     for forward in directions:
@@ -297,7 +298,8 @@ def _gradients(name, graph, forward, log):
 def _arc_post(name, graph, log, parts, forward, backward):
     """Yields cases of double_arc_post and, in the log semiring, of double_totals_backprop.
 
-    forward, backward: the scores of all states.
+    Args:
+      forward, backward: the scores of all states.
     """
     total = forward[graph.state_begins[1:] - 1][graph.fsa_of_arc]
     with np.errstate(invalid="ignore"):
@@ -407,7 +409,11 @@ def shares_of(graph, forward, log, scores, best):
 
 
 def gradient(graph, forward, shares, grad):
-    """Returns the gradients of the scores of arcs; grad: the gradients of the states' scores."""
+    """Returns the gradients of the scores of arcs.
+
+    Args:
+      grad: the gradients of the states' scores.
+    """
     state_grad, arc_grad = grad.astype(float), np.zeros(len(graph.arcs))
     # The gradient flows against the direction of the scores.
     mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)

@@ -216,8 +216,9 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
 def _case(name, kernel, px, py, offset, boundary, buffers):
     """Returns a case of a kernel.  The case has one launch for each band of MOST rows.
 
-    buffers: the arguments, except the parameters and the edges of bands.  This function adds these
-      two buffers.
+    Args:
+      buffers: the arguments, except the parameters and the edges of bands.  This function adds
+        these two buffers.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     threads = min(MOST, -(-(S + 1) // SIMD) * SIMD)

@@ -101,7 +101,8 @@ class Batch:
     def infos(self, described):
         """Returns the numbers that the search passes to the next kernel, [sequences][kPrNumInfos].
 
-        described: whether to include the numbers that describe_pruned adds.
+        Args:
+          described: whether to include the numbers that describe_pruned adds.
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, (arc_begins, out) in enumerate(self.lattices):
@@ -119,7 +120,8 @@ class Batch:
     def entered(self, described):
         """Returns twice the frame of each state, plus 1 for some states.
 
-        described: whether to add this 1, as describe_pruned does for each state that arcs enter.
+        Args:
+          described: whether to add this 1, as describe_pruned does for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), MAX_OUT_STATES), np.int32)
         for index, times in enumerate(self.times):
@@ -378,7 +380,8 @@ def _found(batch, described):
 
     The arguments include search_pruned's results.
 
-    described: whether to include the results of describe_pruned.
+    Args:
+      described: whether to include the results of describe_pruned.
     """
     out, begins = out_and_begins(batch)
     return {

@@ -111,8 +111,9 @@ class Chunk:
     def infos(self, searched=False, described=False):
         """Returns the numbers that a kernel passes to the next kernel, [streams][kPrNumInfos].
 
-        searched: whether to include the numbers that the search adds to a new stream's numbers.
-        described: whether to include the numbers that describe_stream adds.
+        Args:
+          searched: whether to include the numbers that the search adds to a new stream's numbers.
+          described: whether to include the numbers that describe_stream adds.
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
@@ -161,7 +162,8 @@ class Chunk:
     def entered(self, described):
         """Returns twice the frame of each state except the final one, plus 1 for some states.
 
-        described: whether to add this 1, as describe_stream does for each state that arcs enter.
+        Args:
+          described: whether to add this 1, as describe_stream does for each state that arcs enter.
         """
         ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):

@@ -272,7 +272,8 @@ def _row_gradients(ranges, bounds, constrained, px_grad, py_grad):
 def _gradient(logits, symbols, ranges, bounds, blank, hat, row_grads):
     """Returns the gradient of the logits.
 
-    row_grads: the gradients of px and of py of each row.
+    Args:
+      row_grads: the gradients of px and of py of each row.
     """
     S, C = symbols.shape[1], logits.shape[3]
     grad = np.zeros(logits.shape)
