@@ -53,7 +53,7 @@ class Buffer(NamedTuple):
           layout: the type of the struct, see sources.layout().
           fields: the value of each field.  For a field that is a struct, a record().
         Raises:
-          LookupError: a field is missing, or the struct has no field of this name.
+          TypeError: a field is missing, or the struct has no field of this name.
         """
         return cls(record(layout, **fields))
 
@@ -81,7 +81,7 @@ def record(layout, **fields):
         (fields.keys() - set(layout.names), "has no field"),
     ):
         if names:
-            raise LookupError(f"the struct {what} {', '.join(sorted(names))}")
+            raise TypeError(f"the struct {what} {', '.join(sorted(names))}")
     struct = np.zeros(1, layout)
     for name, value in fields.items():
         struct[name] = value

@@ -100,15 +100,44 @@ def text(name):
         return b"".join(_LITERAL.findall(output.read_bytes())).decode()
 
 
-@functools.cache
-def _declarations(header, kind):
-    """Returns {name: members} of the enumerations or structs of a header.
+# The types of Metal that structs of arguments have.
+_NUMBERS = {"int": np.int32, "unsigned int": np.uint32, "long": np.int64, "float": np.float32}
 
-    Clang reads the header as C++ and prints its syntax tree.
+
+def layout(header, name):
+    """Returns the type of a header's struct as a numpy.dtype.
+
+    Each field has the name, the type and the offset that it has in C++.  Buffer.struct() makes
+    arguments of kernels from the dtype.
+    """
+    [struct] = [
+        declaration
+        for declaration in _declarations(header)
+        if declaration["kind"] == "CXXRecordDecl" and declaration["name"] == name
+    ]
+    fields = [
+        (member["name"], _field_type(header, member["type"]["qualType"]))
+        for member in struct["inner"]
+        if member["kind"] == "FieldDecl"
+    ]
+    # With align=True, NumPy gives fields the offsets that C++ gives them.
+    return np.dtype(fields, align=True)
+
+
+def _field_type(header, declared):
+    """Returns the NumPy type of a field.
 
     Args:
-      kind: "EnumDecl" or "CXXRecordDecl".
+      declared: the type in C++, like int, int[4] or struct SwooshTail.
     """
+    element, size = re.fullmatch(r"(?:struct )?([\w ]+)(?:\[(\d+)\])?", declared).groups()
+    numpy_type = _NUMBERS.get(element) or layout(header, element)
+    return (numpy_type, int(size)) if size else numpy_type
+
+
+@functools.cache
+def _declarations(header):
+    """Returns the declarations of a header, as nodes of clang's syntax tree."""
     syntax = subprocess.run(
         [
             program("clang++-19", "clang++"),
@@ -118,10 +147,16 @@ def _declarations(header, kind):
         check=True,
         stdout=subprocess.PIPE,
     ).stdout
+    return json.loads(syntax)["inner"]
+
+
+@functools.cache
+def _enumerations(header):
+    """Returns {enumeration: {enumerator: value}} of a header; clang computes the values."""
     return {
-        declaration["name"]: declaration["inner"]
-        for declaration in json.loads(syntax)["inner"]
-        if declaration["kind"] == kind and "inner" in declaration
+        declaration["name"]: _values(declaration["inner"])
+        for declaration in _declarations(header)
+        if declaration["kind"] == "EnumDecl"
     }
 
 
@@ -145,45 +180,13 @@ def _values(nodes):
 def enumerators(header):
     """Returns the values of all enumerators of a header, {name: int}."""
     return {
-        name: value
-        for members in _declarations(header, "EnumDecl").values()
-        for name, value in _values(members).items()
+        name: value for every in _enumerations(header).values() for name, value in every.items()
     }
 
 
 def enumeration(header, name):
     """Returns an enumeration of a header as an enum.IntEnum."""
-    return enum.IntEnum(name, _values(_declarations(header, "EnumDecl")[name]))
-
-
-# The types of Metal that structs of arguments have.
-_NUMBERS = {"int": np.int32, "unsigned int": np.uint32, "long": np.int64, "float": np.float32}
-
-
-def layout(header, name):
-    """Returns the type of a header's struct as a numpy.dtype.
-
-    Each field has the name, the type and the offset that it has in C++.  Buffer.struct() makes
-    arguments of kernels from the dtype.
-    """
-    fields = [
-        (member["name"], _field_type(header, member["type"]["qualType"]))
-        for member in _declarations(header, "CXXRecordDecl")[name]
-        if member["kind"] == "FieldDecl"
-    ]
-    # With align=True, NumPy gives fields the offsets that C++ gives them.
-    return np.dtype(fields, align=True)
-
-
-def _field_type(header, declared):
-    """Returns the NumPy type of a field.
-
-    Args:
-      declared: the type in C++, like int, int[4] or struct SwooshTail.
-    """
-    element, size = re.fullmatch(r"(?:struct )?([\w ]+)(?:\[(\d+)\])?", declared).groups()
-    numpy_type = _NUMBERS.get(element) or layout(header, element)
-    return (numpy_type, int(size)) if size else numpy_type
+    return enum.IntEnum(name, _enumerations(header)[name])
 
 
 # These patterns match in the text of a file after the preprocessor.
