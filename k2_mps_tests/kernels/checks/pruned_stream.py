@@ -358,7 +358,9 @@ def _save(is_new):
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY
     sizes = random.integers(1, 4, size=(end + 1, 2))
-    firsts = np.array([36, 55]) + np.cumsum(sizes, 0) - sizes
+    # The states and the arcs of the first saved frame begin at the last elements of the rings.
+    before = np.cumsum(sizes, 0) - sizes
+    firsts = np.array([max_states, max_arcs]) - 1 + before - before[following]
     frames = np.stack(
         [firsts[:, 0] % max_states, sizes[:, 0], firsts[:, 1] % max_arcs, sizes[:, 1]], 1
     )
