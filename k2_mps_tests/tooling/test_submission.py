@@ -13,8 +13,14 @@ from k2_mps_tests.tooling.support import git, patches, snapshot
 
 @pytest.fixture
 def k2(k2, sandbox):
-    """The sandbox's checkout, with the series applied; git's configuration names a user."""
+    """The sandbox's checkout, with the series applied.
+
+    git's configuration names a user, and the page of cover letters has sections.
+    """
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
+    groups = ("fixes-core", "device", "every group")
+    page = "".join(f"## {group}: Title\n\nText.\n\n" for group in groups)
+    support.write(sandbox.root, {"docs/pull-requests.md": page})
     return k2
 
 
@@ -73,8 +79,22 @@ def test_the_cover_letter_has_the_section_of_its_group_and_that_of_all_groups(sa
     assert out.startswith("A title\n") and out.endswith("\n\nOf ctc.\n\n- Of all.\n")
 
 
+def test_a_group_without_a_section_has_no_cover_letter(sandbox, k2):
+    order = sandbox.root / "patches/series"
+    order.write_text("# ctc: x\n" + order.read_text())
+    message = sandbox.fails(1, "upstream", "--group", "ctc", "--branch", "for-k2")
+    assert "docs/pull-requests.md has no section for ctc" in message
+    assert git(k2, "branch", "--list", "for-k2") == ""
+
+
+def test_quick_needs_check(sandbox, k2):
+    result = sandbox.run("upstream", "--quick")
+    assert result.returncode == 2 and "--quick is an option of --check" in result.stderr
+
+
 def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     page = "# x\n\n## fixes-core: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
+    page += "\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
     order.write_text(

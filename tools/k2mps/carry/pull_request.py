@@ -99,7 +99,7 @@ def _sender(checkout: Checkout) -> str:
 
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
     title, text = _introduction(project, group)
-    _, common = section_of(project, "every group") or ("", "")
+    _, common = section_of(project, "every group")
     patches = "\n".join(f"* {patch.subject}" for patch in chosen)
     return _paragraphs(title, patches, text, _test_plan(chosen), common) + "\n"
 
@@ -122,13 +122,25 @@ def _test_plan(chosen: Sequence[Patch]) -> str:
 
 
 def _introduction(project: Project, group: str) -> tuple[str, str]:
-    """Returns the title and text for a group, or for patches that have no section of their own."""
-    return section_of(project, group) or ("An Apple MPS backend for k2", "")
+    """Returns the title and the text of a cover letter; `group` is empty for the whole series."""
+    return section_of(project, group) if group else ("An Apple MPS backend for k2", "")
 
 
-def section_of(project: Project, group: str) -> tuple[str, str] | None:
-    """Returns a group's title and text in docs/pull-requests.md; None if the page lacks them."""
+def section_of(project: Project, group: str) -> tuple[str, str]:
+    """Returns the title and the text of a group's section in docs/pull-requests.md.
+
+    Args:
+      group: the name of a group; or "every group", whose text is part of each cover letter.
+    Raises:
+      K2mpsError: the page has no such section.
+    """
     page = project.root / "docs/pull-requests.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    match = re.search(rf"^## {group}: (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
-    return (match[1], match[2].strip()) if match else None
+    match = re.search(rf"^## {re.escape(group)}: (.*)\n\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
+    if not match:
+        raise errors.K2mpsError(
+            f"docs/pull-requests.md has no section for {group}",
+            why="the cover letter of a pull request is made of these sections",
+            next_command=f"write a section that begins with '## {group}: TITLE'",
+        )
+    return match[1], match[2].strip()
