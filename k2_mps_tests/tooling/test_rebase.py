@@ -174,6 +174,13 @@ def test_a_rebase_that_cannot_be_read_is_left_alone(sandbox, k2, file, content):
     assert (sandbox.root / "build/rebase").exists()
 
 
+def test_abort_refuses_patches_to_drop(sandbox, k2):
+    conflict(sandbox)
+    result = sandbox.run("rebase", "--abort", "--drop", "context-know-mps")
+    assert result.returncode == 2 and "--drop is an option of --onto" in result.stderr
+    assert (sandbox.root / "build/rebase").exists()
+
+
 def test_a_folder_of_the_users_is_left_alone(sandbox, k2):
     notes = {"build/rebase/notes": "mine\n"}
     support.write(sandbox.root, notes)
