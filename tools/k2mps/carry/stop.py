@@ -8,6 +8,7 @@ from k2mps.core import errors, git
 from k2mps.core.git import quoted
 from k2mps.core.objects import File
 from k2mps.core.project import Project
+from k2mps.series import conflict_markers
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import Picked
 
@@ -19,9 +20,6 @@ _PICK = git.settings(
         "rerere.enabled": "false",
     }
 )
-# Lines that begin with git's conflict markers.  A line of equal signs does not count, because it
-# may underline a title.
-_MARKER = re.compile(rb"^(<{7}|>{7}|\|{7}) ", re.MULTILINE)
 
 
 class Stop:
@@ -68,8 +66,8 @@ class Stop:
         edited, others = self._clone.changed_files("all")
         blobs = []
         for path in sorted({*edited, *others}):
-            place = self._clone.directory / path
-            blobs.append((path, File(place.read_bytes()).entry.id if place.is_file() else ""))
+            file = self._clone.directory / path
+            blobs.append((path, File(file.read_bytes()).entry.id if file.is_file() else ""))
         return blobs
 
     def touched(self, head: str, left: Sequence[Sequence[str]]) -> bool:
@@ -180,7 +178,7 @@ class Stop:
         if len(stages) < 3 and stages != {"2", "3"}:
             # One side deleted the file: only the user knows whether the file stays.
             return True
-        return file.is_file() and _MARKER.search(file.read_bytes()) is not None
+        return file.is_file() and conflict_markers.MARKER.search(file.read_bytes()) is not None
 
     def _with_markers(self, head: str, tree: str) -> Sequence[str]:
         """Returns the files of `tree` with conflict markers, unless `head` has the same markers."""
@@ -189,7 +187,7 @@ class Stop:
         return [
             path
             for path, file in files.items()
-            if _MARKER.search(file.content)
-            and _MARKER.findall(file.content)
-            != _MARKER.findall(before[path].content if path in before else b"")
+            if conflict_markers.MARKER.search(file.content)
+            and conflict_markers.MARKER.findall(file.content)
+            != conflict_markers.MARKER.findall(before[path].content if path in before else b"")
         ]

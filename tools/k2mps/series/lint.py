@@ -15,7 +15,7 @@ from k2mps.core import errors
 from k2mps.core.git import Git, split_z
 from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
-from k2mps.series import dependencies, hunks, patch_folder
+from k2mps.series import conflict_markers, dependencies, hunks, patch_folder
 from k2mps.series.dependencies import Finding
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
@@ -26,7 +26,6 @@ _BODY_LENGTH = 80
 # An Upstream-Status is followed by a reason, or by a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
-_MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 # Lines of a commit message that git drops or misreads when the commit is mailed or amended.
 _NOT_KEPT = re.compile(r"#.*|---|diff -.*|Index: .*|From .*|-+ *(>8|8<)[ -]*")
 _MAIL_HEADER = re.compile(r"(From|Date|Subject|Cc|To|Content-Type|Content-Transfer-Encoding)\s*:.*")
@@ -175,7 +174,7 @@ def _line(text: bytes) -> Iterator[tuple[str, str]]:
         yield "whitespace", "trailing white space"
     if re.match(rb" *\t", text):
         yield "whitespace", "a tab in the indentation"
-    if _MARKER.fullmatch(text):
+    if conflict_markers.MARKER.fullmatch(text):
         yield "conflict", "a conflict marker"
     if _CUDA_ONLY.match(text) and b"__HIP_DEVICE_COMPILE__" not in text:
         yield "hip", "__CUDA_ARCH__ without __HIP_DEVICE_COMPILE__: HIP's device code is forgotten"

@@ -5,16 +5,13 @@ k2's files, see patch_text.py.  `patches/files` has the new files, each at its p
 """
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors, objects
 from k2mps.core.objects import File
-from k2mps.series import patch_text, series_file
-
-_MARKER = re.compile(rb"^<{7} ", re.MULTILINE)
+from k2mps.series import conflict_markers, patch_text, series_file
 
 
 class Series(NamedTuple):
@@ -70,16 +67,16 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
     """
     problems: list[tuple[str, Exception]] = []
 
-    def attempt(place: str, function: Callable, *args):
+    def attempt(path: str, function: Callable, *args):
         try:
             return function(*args)
         except (errors.SeriesError, OSError) as error:
-            problems.append((f"patches/{place}", error))
+            problems.append((f"patches/{path}", error))
             return None
 
     def contents(wanted: Iterable[str]) -> dict[str, File]:
-        readable = {place: attempt(place, read, directory, place) for place in wanted}
-        return {place: file for place, file in readable.items() if file}
+        readable = {path: attempt(path, read, directory, path) for path in wanted}
+        return {path: file for path, file in readable.items() if file}
 
     order = contents(["series"])
     order_read = attempt("series", series_file.parse, order["series"].content) if order else None
@@ -91,12 +88,12 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
     patches = tuple(filter(None, parsed))
     owned = attempt("series", owners, patches, groups)
     new = contents(f"files/{path}" for path in sorted(owned or ()))
-    for place, file in new.items():
-        attempt(place, _check_merged, place, file.content)
+    for path, file in new.items():
+        attempt(path, _check_merged, path, file.content)
     # If a patch cannot be read, its new files are unknown, and would seem to belong to no patch.
     if owned is not None and len(patches) == len(names):
         attempt("series", check_nothing_unowned, directory, names, owned)
-    files = {place.removeprefix("files/"): file for place, file in new.items()}
+    files = {path.removeprefix("files/"): file for path, file in new.items()}
     return Series(patches, files, groups), problems
 
 
@@ -105,32 +102,34 @@ def _parse(name: str, content: bytes) -> patch_text.Patch:
     return patch_text.parse(name, content)
 
 
-def _check_merged(place: str, content: bytes) -> None:
+def _check_merged(path: str, content: bytes) -> None:
     """Raises `SeriesError` if a file has conflict markers of git."""
-    match = _MARKER.search(content)
-    if match and re.search(rb"^>{7} ", content[match.end() :], re.MULTILINE):
-        line = content.count(b"\n", 0, match.start()) + 1
+    markers = list(conflict_markers.MARKER.finditer(content))
+    begins = [one.start() for one in markers if one[1] == conflict_markers.BEGIN]
+    ends = [one.start() for one in markers if one[1] == conflict_markers.END]
+    if begins and ends and begins[0] < ends[-1]:
+        line = content.count(b"\n", 0, begins[0]) + 1
         raise errors.SeriesError(
-            f"patches/{place}:{line}: a merge conflict",
+            f"patches/{path}:{line}: a merge conflict",
             why="git merge, rebase or stash has left it there",
-            next_command=f"resolve it, then git add patches/{place}",
+            next_command=f"resolve it, then git add patches/{path}",
         )
 
 
-def read(directory: Path, place: str) -> File:
-    """Reads the file of patches/ at the path `place`; raises `SeriesError` if there is none."""
+def read(directory: Path, path: str) -> File:
+    """Reads the file of patches/ at this path; raises `SeriesError` if there is none."""
     target = str(directory)
-    for part in place.split("/"):
+    for part in path.split("/"):
         target = os.path.join(target, part)
         if os.path.islink(target):
             raise errors.SeriesError(
-                f"patches/{place} is, or goes through, a symbolic link",
+                f"patches/{path} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
                 next_command="replace the link by the file",
             )
     if not os.path.isfile(target):
         raise errors.SeriesError(
-            f"patches/{place} does not exist",
+            f"patches/{path} does not exist",
             why="patches/series, or New-files of a patch, names this file; or the tool needs it",
             next_command="git status patches; or delete the line that names it",
         )
@@ -164,7 +163,7 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
     return owned
 
 
-def places(directory: Path) -> list[str]:
+def paths_of(directory: Path) -> list[str]:
     """Returns the paths of all files of patches/, relative to patches/.
 
     Hidden files directly in patches/, which editors make, and each .DS_Store are left out.
@@ -174,16 +173,16 @@ def places(directory: Path) -> list[str]:
     paths = (
         path.removeprefix(base) for path in walk if os.path.basename(path) != patch_text.OF_A_MAC
     )
-    return sorted(place for place in paths if not place.startswith("."))
+    return sorted(path for path in paths if not path.startswith("."))
 
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:
     """Raises `SeriesError` if patches/ has a file that belongs to no patch."""
     known = {"series", *names, *(f"files/{path}" for path in owned)}
-    for place in places(directory):
-        if place not in known:
+    for path in paths_of(directory):
+        if path not in known:
             raise errors.SeriesError(
-                f"patches/{place} belongs to no patch",
+                f"patches/{path} belongs to no patch",
                 why="neither patches/series nor New-files of a patch names it",
                 next_command="name it there, or delete it",
             )

@@ -53,7 +53,7 @@ def files(project: Project) -> dict[str, File]:
     A symbolic link counts as a file whose content is the link's target.
     """
     contents = {}
-    for path in (_CONFIG, *(f"patches/{one}" for one in patch_folder.places(project.patches))):
+    for path in (_CONFIG, *(f"patches/{one}" for one in patch_folder.paths_of(project.patches))):
         target = project.root / path
         if target.is_symlink():
             contents[path] = File(os.fsencode(os.readlink(target)))

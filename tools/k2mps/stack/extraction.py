@@ -44,7 +44,9 @@ def plan(
       K2mpsError: no patch can express a commit.
     """
     now, folder = project.upstream(), project.patches
-    old = {f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.places(folder)}
+    old = {
+        f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.paths_of(folder)
+    }
     old["upstream.toml"] = config = objects.read(project.config_file)
     known = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
     names = names_of(commits, known)
