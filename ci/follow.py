@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity")
+# Exit codes of k2mps, from k2mps.core.errors.  This program does not import that module, because
+# the program runs in the system's Python.  A test compares the codes.
 FINDINGS = 34
 CONFLICT = 14
 # How many of the last lines of a failed step's output are in the text.
@@ -83,10 +85,10 @@ def carry(target: str, has: set[str]) -> tuple[bool, list[str]]:
 
 
 def main() -> int:
-    found = k2mps("probe", "--json", stdout=subprocess.PIPE)
-    if found.returncode:
-        return found.returncode
-    result = json.loads(found.stdout)
+    probed = k2mps("probe", "--json", stdout=subprocess.PIPE)
+    if probed.returncode:
+        return probed.returncode
+    result = json.loads(probed.stdout)
     start, end, target = result["start"]["id"], result["end"]["id"], result["carries_to"]
     broken = [patch for patch in result["patches"] if patch["broken"]]
     has = {patch["name"] for patch in broken if patch["broken"]["upstream_has"]}

@@ -37,15 +37,15 @@ def pairs(versions: list[str]) -> list[dict[str, str]]:
     The torch is one of `versions`.  Pythons without the GIL are left out.
     """
     pythons_since = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
-    found = []
+    entries = []
     for version in versions:
         since = max(
             (release for release in pythons_since if numbers(release) <= numbers(version)),
             key=numbers,
         )
         tags = [re.fullmatch(r"cp(\d)(\d+)", tag) for tag in pythons_since[since]]
-        found += [{"python": f"{tag[1]}.{tag[2]}", "torch": version} for tag in tags if tag]
-    return found
+        entries += [{"python": f"{tag[1]}.{tag[2]}", "torch": version} for tag in tags if tag]
+    return entries
 
 
 def numbers(version: str) -> list[int]:
@@ -67,9 +67,9 @@ def main() -> None:
         print(f"torches={json.dumps(others)}")
         return
     default_pair = [{"python": ONE_PYTHON, "torch": torch["mac"]}]
-    found = pairs(torch["supported"]) if options.all else default_pair
+    chosen = pairs(torch["supported"]) if options.all else default_pair
     print(
-        f"matrix={json.dumps({'include': [{**pair, **kind} for pair in found for kind in KINDS]})}"
+        f"matrix={json.dumps({'include': [{**pair, **kind} for pair in chosen for kind in KINDS]})}"
     )
 
 

@@ -1,10 +1,12 @@
 """`ci/follow.py` carries the series as far as the patches allow, and reports what stops it."""
 
 import json
+import runpy
 import shutil
 import sys
 
 import pytest
+from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import LONG_FILE
@@ -42,6 +44,14 @@ def upstream_moves(sandbox, before):
     ]
     bad = support.commit(sandbox.upstream, "@user `Better", BETTER)
     return good, bad, support.commit(sandbox.upstream, "Else", OTHER)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("FINDINGS", errors.CheckFailedError), ("CONFLICT", errors.ConflictError)]
+)
+def test_the_exit_codes_are_those_of_the_tool(name, error):
+    program = runpy.run_path(str(support.TOOLS.parent / "ci/follow.py"))
+    assert program[name] == error.exit_code
 
 
 @pytest.mark.parametrize("before", [0, 2])
