@@ -114,19 +114,20 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
                 next_command="run the same command again",
             )
         prepare(environment, request)
-        made = _BuildTree(environment, checkout, request, tree[:12])
-        made.directory.mkdir(parents=True, exist_ok=True)
+        build_tree = _BuildTree(environment, checkout, request, tree[:12])
+        build_tree.directory.mkdir(parents=True, exist_ok=True)
         # The compilers inherit the lock.  If this process is killed, the lock stays until the
         # compilers have ended.
-        with exclusive(made.directory, str(made.directory)):
-            steps, origin = made.build(None if tree == _EDITED else tree)
+        with exclusive(build_tree.directory, str(build_tree.directory)):
+            steps, origin = build_tree.build(None if tree == _EDITED else tree)
+    version = environment.upstream.pin.version
     return Built(
         checkout.directory,
-        made.directory,
-        (checkout.directory / "k2" / "python", made.directory / "lib"),
+        build_tree.directory,
+        (checkout.directory / "k2" / "python", build_tree.directory / "lib"),
         steps,
-        f"{environment.upstream.pin.version}+{request.label.replace('-', '.')}.torch{made.torch}",
-        made.python_tag,
+        f"{version}+{request.label.replace('-', '.')}.torch{build_tree.torch}",
+        build_tree.python_tag,
         origin,
     )
 
@@ -476,8 +477,8 @@ def fitting_jobs() -> int:
     """Returns how many compilers may run at once, given the processors and the free memory."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-    facts = Path("/proc/meminfo")
-    available = re.search(r"MemAvailable: +(\d+) kB", facts.read_text() if facts.exists() else "")
+    memory = Path("/proc/meminfo")
+    available = re.search(r"MemAvailable: +(\d+) kB", memory.read_text() if memory.exists() else "")
     return min(processors, max(1, int(available[1]) // _KIB_PER_JOB)) if available else processors
 
 

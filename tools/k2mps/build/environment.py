@@ -83,10 +83,12 @@ class Environment:
         """Returns, from these groups of pyproject.toml, the requirements for this Python."""
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-        facts = {"python_version": self.python_version}
+        markers = {"python_version": self.python_version}
         requirements = [Requirement(line) for group in groups for line in known[group]]
         return [
-            entry for entry in requirements if entry.marker is None or entry.marker.evaluate(facts)
+            entry
+            for entry in requirements
+            if entry.marker is None or entry.marker.evaluate(markers)
         ]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
@@ -114,7 +116,7 @@ class Environment:
             )
         return bool(missing)
 
-    def install_group(self, name: str) -> None:
+    def install_extra(self, name: str) -> None:
         """Installs the missing packages of a group in pyproject.toml, so that this process can
         import them."""
         self.install(self.requirements(name))
@@ -261,9 +263,9 @@ def tree_hash(source: Path, *more: str) -> str:
 
     Files that pip does not install are left out: tests, and files that Python or build tools make.
     """
-    facts = list(more)
+    parts = list(more)
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source).as_posix()
         if path.is_file() and not _NOT_INSTALLED.search(name):
-            facts += [name, sha256(path.read_bytes())]
-    return sha256(json.dumps(facts).encode())
+            parts += [name, sha256(path.read_bytes())]
+    return sha256(json.dumps(parts).encode())

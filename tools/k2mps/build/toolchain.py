@@ -127,7 +127,7 @@ class Toolchain(NamedTuple):
         }
 
 
-def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
+def with_sdk(toolchain: Toolchain, sdk: Path) -> Toolchain:
     """Returns a toolchain with Apple's SDK instead of the assembled one.
 
     A build with Apple's SDK only checks the sources, because its output must not be given away.
@@ -144,8 +144,8 @@ def with_sdk(made: Toolchain, sdk: Path) -> Toolchain:
             why=f"it has no {settings.name}",
             next_command="name the folder MacOSX*.sdk of Xcode or of its command line tools",
         )
-    key = sha256(f"{made.key}{sdk.resolve()}".encode() + settings.read_bytes())
-    return made._replace(sdk=sdk.resolve(), key=key)
+    key = sha256(f"{toolchain.key}{sdk.resolve()}".encode() + settings.read_bytes())
+    return toolchain._replace(sdk=sdk.resolve(), key=key)
 
 
 def least_macos(torch: str) -> str:
@@ -229,18 +229,18 @@ def symbols_of(torch_package: Path) -> dict[str, dict]:
     imported from such a library.  The result is cached in a file beside the package, because
     reading the libraries takes a gigabyte of memory.
     """
-    kept = torch_package.with_name("symbols.json")
-    if not kept.exists():
+    cache = torch_package.with_name("symbols.json")
+    if not cache.exists():
         by_file = {}
         for library in sorted((torch_package / "lib").glob("*.dylib")):
             binary = parse(library)
             imported = {name: sorted(symbols) for name, symbols in imports(binary).items()}
             exported = sorted({symbol.name for symbol in binary.exported_symbols})
             by_file[library.name] = {"exports": exported, "imports": imported}
-        draft = kept.with_suffix(".draft")
+        draft = cache.with_suffix(".draft")
         draft.write_text(json.dumps(by_file))
-        draft.rename(kept)
-    return json.loads(kept.read_text())
+        draft.rename(cache)
+    return json.loads(cache.read_text())
 
 
 def loaded(binary) -> list[str]:
@@ -322,12 +322,12 @@ def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     for path in FILES.glob("*.framework"):
         shutil.copytree(path, sdk / "System" / "Library" / "Frameworks" / path.name)
-    for source, place in _EMULATOR_HEADERS.items():
-        (sdk / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(emulator / source, sdk / place)
+    for source, target in _EMULATOR_HEADERS.items():
+        (sdk / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(emulator / source, sdk / target)
     symbols = system_symbols(torch_package)
-    for library, place in _STUBS.items():
-        file = sdk / f"{place}.tbd"
+    for library, target in _STUBS.items():
+        file = sdk / f"{target}.tbd"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(stub(library, symbols[library], _REEXPORTED.get(library, ())))
 

@@ -137,8 +137,8 @@ class _Prober:
 
 def _facts(checkout: Checkout, commit: str) -> dict[str, str]:
     """Returns the id, author, date and subject of an upstream commit."""
-    facts = checkout.objects.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
-    return dict(zip(("id", "author", "date", "subject"), facts.split("\x02")))
+    fields = checkout.objects.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
+    return dict(zip(("id", "author", "date", "subject"), fields.split("\x02")))
 
 
 def _shown(commit: dict[str, str]) -> str:

@@ -40,9 +40,9 @@ def lint_command(session: Session) -> None:
     for finding in findings:
         session.console.info(str(finding))
     if findings:
-        places = len({finding.path for finding in findings})
+        files = len({finding.path for finding in findings})
         raise errors.CheckFailedError(
-            f"{len(findings)} findings in {places} files",
+            f"{len(findings)} findings in {files} files",
             next_command="correct them, then k2mps lint again",
         )
     session.console.info("patches/ is sound")

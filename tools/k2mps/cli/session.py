@@ -116,7 +116,7 @@ def command(group: click.Group, name: str, *options, **settings):
     return decorate
 
 
-def _kept(*names: str, **settings):
+def _session_option(*names: str, **settings):
     """Returns an option whose value becomes an attribute of the session."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
@@ -135,11 +135,13 @@ def _in_a_home(path: str) -> str:
         raise click.BadParameter(f"{path}: there is no such user, or no home") from None
 
 
-k2_option = _kept("--k2", envvar="K2", metavar="DIR", help="your own k2 checkout; default build/k2")
-torch_option = _kept(
+k2_option = _session_option(
+    "--k2", envvar="K2", metavar="DIR", help="your own k2 checkout; default build/k2"
+)
+torch_option = _session_option(
     "--torch", metavar="VERSION", help="a torch version that upstream.toml supports"
 )
-jobs_option = _kept(
+jobs_option = _session_option(
     "-j",
     "--jobs",
     type=click.IntRange(1),

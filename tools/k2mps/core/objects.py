@@ -133,10 +133,10 @@ class Objects(Git):
         at = 0
         for id_ in wanted:
             end = output.index(b"\n", at)
-            facts = output[at:end].split(b" ")
+            fields = output[at:end].split(b" ")
             at = end + 1
-            if facts[-1] != b"missing":
-                size = int(facts[2])
+            if fields[-1] != b"missing":
+                size = int(fields[2])
                 contents[id_] = output[at : at + size]
                 at += size + 1
         return contents
@@ -150,8 +150,8 @@ class Objects(Git):
         output = self.bytes("ls-tree", "-r", "-z", "--full-tree", tree, "--", *paths)
         entries = {}
         for line in split_z(output):
-            facts, path = line.split("\t", 1)
-            mode, _, id_ = facts.split(" ")
+            fields, path = line.split("\t", 1)
+            mode, _, id_ = fields.split(" ")
             entries[path] = Entry(mode, id_)
         return entries
 
@@ -172,8 +172,8 @@ class Objects(Git):
         """Returns the entries of the index at these paths."""
         entries = {}
         for line in split_z(self.bytes("ls-files", "--stage", "-z", "--", *paths)):
-            facts, path = line.split("\t", 1)
-            entries[path] = Entry(*facts.split(" ")[:2])
+            fields, path = line.split("\t", 1)
+            entries[path] = Entry(*fields.split(" ")[:2])
         return entries
 
     def load(self, tree: str) -> None:

@@ -44,7 +44,7 @@ class Program:
     module: str
     what: str  # the program's name in messages
     next_command: str  # what to do when the program fails
-    groups: tuple[str, ...] = ()  # the groups of pyproject.toml that the program needs
+    extras: tuple[str, ...] = ()  # the extras of pyproject.toml that the program needs
     missing: str = ""  # what to do when the program needs something that is missing
     # If the program fails, the error shows this many of the last lines of the program's output.
     shown_lines: int = 1
@@ -59,8 +59,8 @@ class Program:
           RequirementMissingError: something that the program needs is missing.
           K2mpsError: the program does not accept its options.
         """
-        for group in self.groups:
-            environment.install_group(group)
+        for extra in self.extras:
+            environment.install_extra(extra)
         show = environment.reporter.info
         outcome = run(environment, self.module, arguments, built=built, on_line=show)
         kind, what, step = errors.CheckFailedError, "failed", self.next_command
@@ -106,7 +106,7 @@ BENCH = Program(
     "k2_mps_tests.benchmarks.bench",
     "benchmark",
     "k2mps test parity, if k2 itself failed",
-    groups=("examples",),
+    extras=("examples",),
 )
 KERNELS = Program(
     "k2_mps_tests.kernels",

@@ -371,8 +371,8 @@ class _Rewriter:
     def _BoolOp(self, node: ast.BoolOp) -> None:
         if not isinstance(node.op, ast.And):
             return
-        for place, value in enumerate(node.values[:-1]):
-            rest = (self.text.start(node.values[place + 1]), self.text.end(node))
+        for number, value in enumerate(node.values[:-1]):
+            rest = (self.text.start(node.values[number + 1]), self.text.end(node))
             if isinstance(value, ast.Attribute) and value.attr == "is_cuda":
                 if self._ours_only(*rest):
                     of = self.text.of(value.value).decode()

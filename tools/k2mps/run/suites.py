@@ -289,7 +289,7 @@ def run_all(
             if isinstance(built, errors.K2mpsError):
                 raise built
             for extra in suite.extras:
-                environment.install_group(extra)
+                environment.install_extra(extra)
         except errors.K2mpsError as error:
             results.append(Result(suite, broken=str(error)))
         else:

@@ -135,8 +135,8 @@ def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
     seen.add(name)
     if name not in files:
         return name
-    found = (_core(other, files, seen) for _, other in _included(_lines(files[name])))
-    return next(filter(None, found), None)
+    lacking = (_core(other, files, seen) for _, other in _included(_lines(files[name])))
+    return next(filter(None, lacking), None)
 
 
 def _included(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -76,10 +76,10 @@ def _check_movable(work: Work, tip: str, left: Sequence[str]) -> None:
             f" {pin.commit[:12]} (k2 {pin.version})",
             next_command=f"{here} checkout {pin.commit}",
         )
-    place = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
-    if not on_branch and os.path.exists(place):
+    worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
+    if not on_branch and os.path.exists(worktree):
         raise errors.K2mpsError(
-            f"branch {BRANCH} is checked out in {place}",
+            f"branch {BRANCH} is checked out in {worktree}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or another clone of k2",
         )
@@ -126,14 +126,14 @@ def _left_by_a_kill(work: Work, tip: str) -> list[str]:
     before = checkout.objects.entries(work.head.commit, paths) if paths else {}
     new = checkout.objects.files(tip, paths) if paths else {}
     for path in paths:
-        place = checkout.directory / path
-        there = place.is_file() and not place.is_symlink()
+        file = checkout.directory / path
+        there = file.is_file() and not file.is_symlink()
         if path in before and path not in edited or not there and path not in edited:
             continue
-        data = place.read_bytes() if there else b""
+        data = file.read_bytes() if there else b""
         if path not in new:
             left += [] if there else [path]
-        elif os.path.lexists(place) != there:
+        elif os.path.lexists(file) != there:
             continue
         elif any(map(new[path].content.startswith, (data, data.replace(b"\r\n", b"\n")))):
             left.append(path)

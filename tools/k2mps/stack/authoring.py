@@ -130,9 +130,9 @@ def _edited_tree(work: Work, paths: Sequence[str]) -> str:
     checkout = work.checkout
     unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
     if unmerged:
-        places = sorted({one.partition("\t")[2] for one in unmerged})
+        conflicts = sorted({one.partition("\t")[2] for one in unmerged})
         raise errors.K2mpsError(
-            f"git has left conflicts in {errors.some(places)}",
+            f"git has left conflicts in {errors.some(conflicts)}",
             why="git stash pop, or another command, could not merge",
             next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
             " same command again",

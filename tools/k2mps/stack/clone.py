@@ -90,8 +90,8 @@ def copy(checkout: Checkout, directory: Path) -> Checkout:
     # also check the owner of the folder .git.
     trusted = ("-c", "safe.directory=*")
     pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
-    places = (str(checkout.common_dir), str(directory))
-    here.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *places)
+    folders = (str(checkout.common_dir), str(directory))
+    here.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *folders)
     (directory / ".git" / OWN_MARK).touch()
     return Checkout(directory, checkout.reporter)
 

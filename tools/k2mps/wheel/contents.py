@@ -115,10 +115,10 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:
-    facts = {**vars(description), **description.origin}
+    fields = {**vars(description), **description.origin}
     files = {
-        "METADATA": _METADATA.format_map(facts).encode(),
-        "WHEEL": _WHEEL.format_map(facts).encode(),
+        "METADATA": _METADATA.format_map(fields).encode(),
+        "WHEEL": _WHEEL.format_map(fields).encode(),
         "top_level.txt": b"_k2\nk2\n",
         provenance.FILE: provenance.as_bytes(description.origin),
     }

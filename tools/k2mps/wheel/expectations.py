@@ -73,7 +73,7 @@ def gather(
             next_command=f"k2mps wheel verify {wheel.path} --python PROGRAM, with"
             " the Python that it is for",
         )
-    environment.install_group("wheels")
+    environment.install_extra("wheels")
     tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))
     files = checkout.objects.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
     python = {

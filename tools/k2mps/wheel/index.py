@@ -54,5 +54,5 @@ def _item(path: Path, base: str) -> str:
         raise refusal(path, "its METADATA has no Requires-Python")
     # The name is quoted, because some servers treat "+" as a space.
     link = base + urllib.parse.quote(path.name)
-    facts = (link, wheel.sha256, str(python), path.name, wheel.origin["built"])
-    return _ITEM.format(*map(html.escape, facts))
+    fields = (link, wheel.sha256, str(python), path.name, wheel.origin["built"])
+    return _ITEM.format(*map(html.escape, fields))

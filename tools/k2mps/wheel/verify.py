@@ -112,10 +112,10 @@ def _record(wheel: WheelFile) -> Iterator[Problem]:
 def _metadata(wheel: WheelFile) -> Iterator[Problem]:
     metadata, wheel_file = f"{wheel.info}/METADATA", f"{wheel.info}/WHEEL"
     try:
-        facts = wheel.metadata
-        if (facts.name, facts.version) != ("k2", wheel.version):
-            yield Problem("metadata", metadata, f"describes {facts.name} {facts.version}")
-        torch = [str(entry) for entry in facts.requires_dist or [] if entry.name == "torch"]
+        declared = wheel.metadata
+        if (declared.name, declared.version) != ("k2", wheel.version):
+            yield Problem("metadata", metadata, f"describes {declared.name} {declared.version}")
+        torch = [str(entry) for entry in declared.requires_dist or [] if entry.name == "torch"]
         if torch != [f"torch=={wheel.torch}"]:
             what = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
             yield Problem("metadata", metadata, what)
