@@ -18,6 +18,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
+from k2mps.series.series_file import is_for_k2
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_date, series_tip
 
@@ -122,8 +123,15 @@ def _test_plan(chosen: Sequence[Patch]) -> str:
 
 
 def _introduction(project: Project, group: str) -> tuple[str, str]:
-    """Returns the title and the text of a cover letter; `group` is empty for the whole series."""
-    return section_of(project, group) if group else ("An Apple MPS backend for k2", "")
+    """Returns the title and the text of a cover letter.
+
+    Args:
+      group: empty for the whole series.  A group that is not for k2 has no section, and gets the
+        title of the whole series.
+    """
+    if group and is_for_k2(group):
+        return section_of(project, group)
+    return "An Apple MPS backend for k2", ""
 
 
 def section_of(project: Project, group: str) -> tuple[str, str]:
