@@ -155,12 +155,16 @@ class Sandbox:
         self.checkout = root / "build" / "k2"
         self.config = root.parent / f"{root.name}.gitconfig"
         self.config.write_text("")
+        temporary = root.parent / f"{root.name}.tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
         self.environment = {
             **os.environ,
             "GIT_CONFIG_GLOBAL": str(self.config),
             "GIT_CONFIG_NOSYSTEM": "1",
             "PYTHONPATH": str(TOOLS),
             "NO_COLOR": "1",
+            # A killed run leaves its temporary folders, which pytest then deletes.
+            "TMPDIR": str(temporary),
         }
         root.mkdir(parents=True)
         (root / "patches").mkdir()

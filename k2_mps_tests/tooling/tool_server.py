@@ -64,6 +64,7 @@ def _run(arguments, cwd, environment, mask, out, err) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    tempfile.tempdir = None  # A new process reads TMPDIR.
     sys.argv[1:] = arguments
     signal.alarm(_SECONDS)
     runpy.run_module("k2mps", run_name="__main__", alter_sys=True)
