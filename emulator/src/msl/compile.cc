@@ -130,8 +130,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
   return outcome;
 }
 
-// Keeps the libraries and the refusals of this process, so that a process
-// compiles each text once.
+// Keeps the outcome of each compilation, a library or diagnostics, so that a
+// process compiles each source text once.
 class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
