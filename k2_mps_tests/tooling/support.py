@@ -319,6 +319,12 @@ def drop(sandbox: Sandbox, name: str) -> None:
     (folder / "series").write_text(order.replace(f"{name}\n", ""))
 
 
+def write_cover_letters(sandbox: Sandbox, *groups: str) -> None:
+    """Writes docs/pull-requests.md with a section for all groups, and one for each of `groups`."""
+    sections = [f"## {group}: Title\n\nText.\n\n" for group in (*groups, "every group")]
+    write(sandbox.root, {"docs/pull-requests.md": "".join(sections)})
+
+
 def patches(sandbox: Sandbox) -> dict[str, bytes]:
     """Returns {path: content} of upstream.toml and of all files in patches/."""
     found = {

@@ -639,6 +639,7 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     }.items():
         support.commit(work, message, files)
     sandbox.ok("export", "--k2", str(work))
+    support.write_cover_letters(sandbox)
     shutil.rmtree(sandbox.root / "tools")
     (sandbox.root / "tools").symlink_to(support.TOOLS)
     (sandbox.root / "k2_mps_tests").mkdir()

@@ -55,6 +55,7 @@ def carry(sandbox, onto, directory=None):
     assert patches(sandbox) == moved
     sandbox.ok("probe", *k2)
     sandbox.ok("report")
+    support.write_cover_letters(sandbox)
     sandbox.ok("upstream", "--branch", "for-k2", *k2)
     assert git(directory, "status", "--porcelain") == ""
     return moved

@@ -85,6 +85,7 @@ def grouped(sandbox):
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
     sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
+    support.write_cover_letters(sandbox, "fixes-core", "device", "extras")
     return sandbox
 
 

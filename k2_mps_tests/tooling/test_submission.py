@@ -18,9 +18,7 @@ def k2(k2, sandbox):
     git's configuration names a user, and the page of cover letters has sections.
     """
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
-    groups = ("fixes-core", "device", "every group")
-    page = "".join(f"## {group}: Title\n\nText.\n\n" for group in groups)
-    support.write(sandbox.root, {"docs/pull-requests.md": page})
+    support.write_cover_letters(sandbox, "fixes-core", "device")
     return k2
 
 
