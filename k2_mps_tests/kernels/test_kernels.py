@@ -125,10 +125,68 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
         on_mps.run()
 
 
-HEADERS = sorted({header for header, _ in sources.enumerations_of_arguments()})
+@pytest.mark.parametrize("header, name", sources.enumerations_of_arguments())
+def test_the_host_says_which_arguments_the_kernels_write(header, name):
+    """The host passes `device` arguments, which kernels write, with Out() of metal.h.
+
+    The host passes `device const` and `constant` arguments with In().
+    """
+    numbers = set(sources.enumeration(header, name).__members__)
+    declared, given = set(), set()
+    for path in sources.KERNELS.iterdir():
+        declared |= {
+            ("Out" if space == "device" else "In", number)
+            for space, number in _DECLARED.findall(path.read_text())
+        }
+    for path in (*sources.KERNELS.parent.glob("*.cu"), *sources.KERNELS.parent.glob("*.h")):
+        given |= set(_GIVEN.findall(path.read_text()))
+    assert {pair for pair in declared if pair[1] in numbers} == {
+        pair for pair in given if pair[1] in numbers
+    }
+    assert {number for _, number in declared} >= numbers
 
 
-@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("name", sources.names())
+def test_the_declared_arguments_of_each_kernel_are_found(name):
+    """The suite parity compares them with the arguments that the host passes."""
+    found = sources.writable_arguments(name)
+    for case in sources.cases(name):
+        assert len(found[case.kernel]) == len(case.buffers), case.kernel
+
+
+# _DECLARED finds arguments that kernels declare.  _GIVEN finds arguments that the host passes.
+_DECLARED = re.compile(
+    r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
+)
+_GIVEN = re.compile(r"\b(In|Out)\(\s*(k\w+),")
+
+
+def test_a_case_without_an_argument_of_its_kernel_is_noticed():
+    """On mps, the kernel would get an unrelated tensor for the missing argument."""
+    case = Case("small", "k", 1, 32, {0: Buffer(np.zeros(1))})
+    with pytest.raises(LookupError, match=r"'small' of k gives .*\[0\], .* takes \[0, 2\]"):
+        prepare.arguments_of_launches(case, [0, 2])
+
+
+def test_a_further_launch_replaces_some_arguments():
+    first, second, both = (Buffer(np.zeros(1)) for _ in range(3))
+    case = Case("", "k", 1, 32, {0: both, 2: first}, [(4, {2: second})])
+    assert list(case.all_buffers()) == ["0", "2", "2 of launch 1"]
+    assert prepare.arguments_of_launches(case, [2, 0]) == [
+        (1, ["2", "0"]),
+        (4, ["2 of launch 1", "0"]),
+    ]
+
+
+# The headers that kernels share with the host.
+SHARED = [
+    path.name
+    for path in sorted(sources.KERNELS.glob("*.h"))
+    if re.search(r"enum \w+Buffer {", path.read_text())
+]
+
+
+@pytest.mark.parametrize("header", SHARED)
 def test_numpy_lays_out_structs_as_clang_does(header, tmp_path):
     names = re.findall(r"^struct (\w+) {", (sources.KERNELS / header).read_text(), re.MULTILINE)
     assert names
@@ -219,59 +277,6 @@ def test_a_kernel_that_swaps_two_fields_is_noticed(name, kernel, struct, first, 
     # A wrong kernel that writes gradients could write beyond its memory, so no such kernel runs.
     cases = [case for case in sources.cases(name) if case.kernel.startswith(kernel)]
     assert not all(is_right(case) for case in cases)
-
-
-@pytest.mark.parametrize("header, name", sources.enumerations_of_arguments())
-def test_the_host_says_which_arguments_the_kernels_write(header, name):
-    """The host passes `device` arguments, which kernels write, with Out() of metal.h.
-
-    The host passes `device const` and `constant` arguments with In().
-    """
-    numbers = set(sources.enumeration(header, name).__members__)
-    declared, given = set(), set()
-    for path in sources.KERNELS.iterdir():
-        declared |= {
-            ("Out" if space == "device" else "In", number)
-            for space, number in _DECLARED.findall(path.read_text())
-        }
-    for path in (*sources.KERNELS.parent.glob("*.cu"), *sources.KERNELS.parent.glob("*.h")):
-        given |= set(_GIVEN.findall(path.read_text()))
-    assert {pair for pair in declared if pair[1] in numbers} == {
-        pair for pair in given if pair[1] in numbers
-    }
-    assert {number for _, number in declared} >= numbers
-
-
-@pytest.mark.parametrize("name", sources.names())
-def test_the_declared_arguments_of_each_kernel_are_found(name):
-    """The suite parity compares them with the arguments that the host passes."""
-    found = sources.writable_arguments(name)
-    for case in sources.cases(name):
-        assert len(found[case.kernel]) == len(case.buffers), case.kernel
-
-
-# _DECLARED finds arguments that kernels declare.  _GIVEN finds arguments that the host passes.
-_DECLARED = re.compile(
-    r"\b(device(?: const)?|constant) [\w<>, ]+ ?[*&]\w+[\s\\]+\[\[buffer\((\w+)\)\]\]"
-)
-_GIVEN = re.compile(r"\b(In|Out)\(\s*(k\w+),")
-
-
-def test_a_case_without_an_argument_of_its_kernel_is_noticed():
-    """On mps, the kernel would get an unrelated tensor for the missing argument."""
-    case = Case("small", "k", 1, 32, {0: Buffer(np.zeros(1))})
-    with pytest.raises(LookupError, match=r"'small' of k gives .*\[0\], .* takes \[0, 2\]"):
-        prepare.arguments_of_launches(case, [0, 2])
-
-
-def test_a_further_launch_replaces_some_arguments():
-    first, second, both = (Buffer(np.zeros(1)) for _ in range(3))
-    case = Case("", "k", 1, 32, {0: both, 2: first}, [(4, {2: second})])
-    assert list(case.all_buffers()) == ["0", "2", "2 of launch 1"]
-    assert prepare.arguments_of_launches(case, [2, 0]) == [
-        (1, ["2", "0"]),
-        (4, ["2 of launch 1", "0"]),
-    ]
 
 
 @pytest.mark.parametrize("name", sources.names())

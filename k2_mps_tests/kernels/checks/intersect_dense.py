@@ -108,8 +108,8 @@ def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padde
             num_scores=_num_scores(scores),
             num_states=num_states,
             width=width,
-            first_frame=first,
-            last_frame=last,
+            first_row=first,
+            last_row=last,
         )
         for first, last in pairwise(parts or (0, max(frames)))
     ]
