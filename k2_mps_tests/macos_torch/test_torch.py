@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -9,6 +10,7 @@ from k2mps.build import toolchain
 from k2mps.core import errors
 from packaging.tags import parse_tag
 
+from k2_mps_tests.macos_torch import __main__ as program
 from k2_mps_tests.macos_torch import download, facts
 from k2_mps_tests.macos_torch.library import Library, Step
 from k2_mps_tests.tooling import macos, support, wheel_for_tests
@@ -293,3 +295,12 @@ def test_the_real_wheel_of_2_15():
     assert printed["facts"] == [
         {**finding._asdict(), "verdict": finding.verdict} for finding in expected
     ]
+
+
+@pytest.mark.parametrize("words", [["abc"], ["2.13.0", "--known", "2.x"]])
+def test_an_argument_that_is_not_a_version_is_refused(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["torch", *words])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert f"{words[-1]} is not a version" in capsys.readouterr().err

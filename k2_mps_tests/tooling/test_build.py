@@ -309,6 +309,14 @@ def test_an_error_of_cmake_is_shown(sandbox):
     assert "broken on purpose" in message and "configure.log" in message
 
 
+def test_an_error_of_ninja_itself_is_shown(sandbox):
+    build(sandbox)
+    [tree] = trees(sandbox)
+    (sandbox.root / "build" / tree / "build.ninja").write_text("not ninja\n")
+    message = fails(sandbox, 34)
+    assert "ninja: error: build.ninja:1: " in message
+
+
 def break_the_source(sandbox):
     """Builds, then puts a hundred warnings and an error into a source."""
     build(sandbox)
