@@ -176,6 +176,20 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, st
     assert snapshot(own) == before
 
 
+def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):
+    sandbox.ok("apply")
+    git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")
+    mine = support.commit(sandbox.checkout, "mine", {"mine": "x\n"})
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    message = sandbox.fails(1, "apply")
+    assert "k2mps export" not in message  # It would refuse: patches/ has changed.
+    commands = re.search(r"next: (git .*), which .*; then (git .*), and k2mps apply", message)
+    for command in commands.groups():
+        support.shell(sandbox.root, command)
+    sandbox.ok("apply")
+    assert git(sandbox.checkout, "rev-parse", "my-k2-mps") == mine
+
+
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})
