@@ -66,3 +66,11 @@ def test_a_difference_is_reported_as_a_program(cases, capfd, tmp_path):
     file.write_text(program)
     with pytest.raises(AssertionError, match="result is 7 on the CPU and -1 on mps"):
         runpy.run_path(str(file))  # in this process, because only here fuzz.CASES has the case
+
+
+def test_each_kind_runs_even_without_time(cases):
+    for kind in ("first", "second"):
+        cases[kind] = (lambda device, x: x, {"x": st.integers(0, 9)})
+    tally = collections.Counter()
+    assert fuzz.fuzz(0, 1, ["first", "second"], tally) == []
+    assert {kind for kind, _ in tally} == {"first", "second"}
