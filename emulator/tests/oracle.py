@@ -45,7 +45,8 @@ DIFFERENCES = pathlib.Path(__file__).with_name("oracle.toml")
 # The name of the device in torch's tests.  Some samples depend on the name.
 DEVICE = "mps:0"
 
-# The release of macOS that the emulated device reports.  torch's lists depend on the release.
+# The release of macOS that the emulated device reports.  For some releases, torch's lists of the
+# expected failures differ.
 MACOS = (15, 2)
 
 DTYPES = {

@@ -56,7 +56,7 @@ class _Device(torch.storage.TypedStorage):
 
 
 def freeze(state: Any, device: torch.device) -> Tuple:
-    '''Return the arguments of thaw(), which a __reduce__() puts into a pickle.
+    '''Return arguments for thaw().  A __reduce__() puts them into a pickle.
 
     Args:
       state:

@@ -195,7 +195,7 @@ METAL_FUNC void ForEachState(Batches batches, Arcs arcs, int first, int last,
 // A threadgroup's part of an FSA, if params.num_parts threadgroups work on each
 // FSA.
 struct Part {
-  // The FSA and its states, begin to end - 1.
+  // The FSA, the FSA's first state, and the state after the FSA's last state.
   int fsa, begin, end;
   // Thread i processes the arcs (or states) first + i, first + i + step, ... of
   // the FSA.

@@ -64,8 +64,8 @@ using namespace metal;
   }
 
 // Returns the index of a frame's first word; see count_lattice.  The last word
-// of an FSA may have unused bits.  FSAs do not share words, because adding
-// `index` leaves an additional word for each earlier FSA.
+// of an FSA may have unused bits.  The term `index` reserves an additional word
+// for each earlier FSA, so that FSAs do not share words.
 inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kSimdWidth + index;
 }
