@@ -108,9 +108,9 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
   (*_buffer)->Wait();
 }
 
-// Returns the status at the call, but also runs the commands of a committed
-// command buffer, because the program may be polling the status until the
-// command buffer has completed.
+// Returns the status.  If the status is `committed`, this method then runs the
+// commands, because the program may be polling the status until the command
+// buffer has completed.
 - (MTLCommandBufferStatus)status {
   MTLCommandBufferStatus status =
       static_cast<MTLCommandBufferStatus>((*_buffer)->status());
