@@ -382,6 +382,8 @@ torch::optional<Totals> SearchPruned(PrunedBatch *batch) {
     }
     if (totals.error & kPrSmallRings) memory.EnlargeRings();
     memory.EnlargeOutput(totals.most_states, totals.most_arcs);
+    // The next Allocate() shall not find the present memory still in use.
+    batch->arguments.clear();
   }
 }
 

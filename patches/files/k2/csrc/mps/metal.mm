@@ -88,28 +88,22 @@ class Pipelines {
   }
 
   // Returns the pipeline of a kernel.  The first call for a kernel compiles the
-  // kernel, which may take a second.
+  // kernel, which may take a second.  Also notes the arguments `in` and `out`
+  // of a launch; see PassedArguments.
   id<MTLComputePipelineState> Find(id<MTLDevice> device,
                                    const std::string &source,
-                                   const std::string &kernel) {
+                                   const std::string &kernel,
+                                   uint32_t in = 0, uint32_t out = 0) {
     std::lock_guard<std::mutex> lock(mutex_);
-    id<MTLComputePipelineState> &pipeline =
-        kernels_[{source, kernel}].pipeline;
-    if (pipeline == nil) {
+    Kernel &found = kernels_[{source, kernel}];
+    if (found.pipeline == nil) {
       @autoreleasepool {
-        pipeline = Compile(device, source, kernel);
+        found.pipeline = Compile(device, source, kernel);
       }
     }
-    return pipeline;
-  }
-
-  // Notes the arguments of a launch; see PassedArguments.
-  void NotePassed(const std::string &source, const std::string &kernel,
-                  uint32_t in, uint32_t out) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Kernel &noted = kernels_[{source, kernel}];
-    noted.in |= in;
-    noted.out |= out;
+    found.in |= in;
+    found.out |= out;
+    return found.pipeline;
   }
 
   std::vector<PassedArguments> Passed() {
@@ -278,11 +272,10 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
                           << " is a tensor";
 
   id<MTLComputePipelineState> pipeline =
-      Pipelines::Get().Find(device, source, kernel);
+      Pipelines::Get().Find(device, source, kernel, in, out);
   K2_CHECK_LE(grid.threads_per_threadgroup,
               [pipeline maxTotalThreadsPerThreadgroup])
       << "Too many threads in a threadgroup of the kernel " << kernel;
-  Pipelines::Get().NotePassed(source, kernel, in, out);
 
   RunInStream([&] {
     @autoreleasepool {
