@@ -54,7 +54,6 @@ def carry(sandbox, onto, directory=None):
     sandbox.ok("export", *k2)
     assert patches(sandbox) == moved
     sandbox.ok("probe", *k2)
-    sandbox.ok("report")
     support.write_cover_letters(sandbox)
     sandbox.ok("upstream", "--branch", "for-k2", *k2)
     assert git(directory, "status", "--porcelain") == ""

@@ -129,17 +129,6 @@ def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):
     assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")
 
 
-def test_edits_of_new_files_do_not_count_as_lines_of_upstream(grouped):
-    found = json.loads(grouped.ok("report", "--json"))
-    last = found["patches"][-1]
-    assert (last["name"], last["group"]) == ("context-say-more.patch", "extras")
-    assert (last["files"], last["added"], last["removed"]) == (0, 0, 0)
-    support.commit(grouped.checkout, "context: test", {"k2/csrc/mps/context_test.cu": "x\n"})
-    grouped.ok("export")
-    figures = "3 patches; 4 lines in 5 new files, 1 of them tests; +0 -0 lines in upstream's files"
-    assert f"  extras: {figures}" in grouped.ok("report").splitlines()
-
-
 def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     k2 = grouped.checkout
     out = grouped.ok("upstream", "--group", "device", "--branch", "two")

@@ -178,15 +178,6 @@ def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
     assert findings(sound) == [("patches/files/k2/csrc/mps/a.cc", 2, "cuda")]
 
 
-def test_a_series_over_the_budget_is_found(sound):
-    config = sound.root / "upstream.toml"
-    text = config.read_text()
-    # The patches touch 9 lines: 4 in context.h, 1 in old.cu, 2 in crlf.txt, 2 in no_newline.txt.
-    for lines, check in (("9", None), ("8", "budget"), ('"8"', "config")):
-        config.write_text(f"{text}\n[budget]\nlines = {lines}\n")
-        assert findings(sound) == ([("upstream.toml", 1, check)] if check else [])
-
-
 def matched(text):
     """Returns [(file, line)], the places that ci/problem-matcher.json finds in a text."""
     matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
@@ -227,7 +218,6 @@ def test_the_pre_commit_hook_runs_a_command_that_exists(sound):
         (r"^default = .*", "", r"\[torch\] default that is not a text"),
         (r"^default = .*", "default = '0.1'", "supported without the default"),
         (r"^supported = \[", "supported = [2.13, ", "supported that is not a list of texts"),
-        (r"^lines = .*", "lines = 'many'", r"\[budget\] lines that is not a number"),
         (r"^url = .*", "url = '--upload-pack=touch x;'", "does not begin with '-'"),
     ],
 )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from k2mps.run.program import Program
 
 _GROUPS = {
-    "look": ("status", "report", "doctor", "lint"),
+    "look": ("status", "doctor", "lint"),
     "patch k2": ("checkout", "apply"),
     "change the patches": ("new", "fold", "export"),
     "follow upstream": ("probe", "rebase", "upstream", "torch"),

@@ -48,15 +48,6 @@ def lint_command(session: Session) -> None:
     session.console.info("patches/ is sound")
 
 
-@command(COMMANDS, "report", json_option)
-def report_command(session: Session, as_json: bool) -> None:
-    """Count the lines that the patches touch."""
-    from k2mps.carry import report
-
-    result = report.report(session.project, session.upstream)
-    session.console.result(result, None if as_json else report.section(result))
-
-
 @command(COMMANDS, "probe", k2_option)
 @click.argument("end", default="HEAD")
 @json_option

@@ -12,10 +12,6 @@ mac                           the torch version of a build without
                               absent
 supported                     the torch versions that --torch accepts;
                               all suites have run with each
-[budget]
-lines                         how many lines, in total, the patches may
-                              add to and remove from upstream's files;
-                              the table may be absent
 """
 
 import re
@@ -60,8 +56,6 @@ class Upstream(NamedTuple):
 
     pin: Pin
     torch: Torch
-    # The number of lines of upstream's files that patches may add or remove; None for no limit.
-    budget: int | None = None
 
 
 def sha256(content: bytes) -> str:
@@ -105,7 +99,6 @@ def load(path: Path) -> Upstream:
     mac = read("torch", "mac", default=default)
     if not {default, mac} <= set(supported):
         raise wrong("has a [torch] supported without the default")
-    is_count = (lambda value: type(value) is int, "a number")
     return Upstream(
         pin=Pin(
             url=read("upstream", "url", is_url, "a url that does not begin with '-'"),
@@ -114,7 +107,6 @@ def load(path: Path) -> Upstream:
             version=read("upstream", "version"),
         ),
         torch=Torch(default, supported, mac),
-        budget=read("budget", "lines", *is_count) if "budget" in document else None,
     )
 
 

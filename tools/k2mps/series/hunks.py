@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Container
 from typing import NamedTuple
 
 # Matches the first line of a file's part of the diff, or a whole hunk.  After a hunk's header, the
@@ -50,9 +49,3 @@ def split(diff: bytes) -> list[Hunk]:
         counts = (int(old or 1), int(new_start), int(new or 1))
         hunks.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
     return hunks
-
-
-def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
-    """Returns how many lines a diff adds, and how many it removes, outside the files `without`."""
-    hunks = [hunk for hunk in split(diff) if hunk.path not in without]
-    return sum(hunk.count(b"+") for hunk in hunks), sum(hunk.count(b"-") for hunk in hunks)

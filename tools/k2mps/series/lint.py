@@ -61,8 +61,6 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     if upstreams and not problems:  # If a patch cannot be read, its new files are unknown.
         findings += _lacking(series, upstreams)
     findings += _twins(series, upstreams)
-    if pinned:
-        findings += _budget(pinned, series)
     return findings
 
 
@@ -207,13 +205,3 @@ def _statuses(series: Series) -> Iterator[Finding]:
             what = f"Upstream-Status: {patch.status} does not fit the group {group};"
             what += f" a new patch there is {first_status(group)}"
             yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", what)
-
-
-def _budget(pinned: Upstream, series: Series) -> Iterator[Finding]:
-    touched = sum(sum(hunks.count(patch.diff, without=series.files)) for patch in series.patches)
-    if pinned.budget is not None and touched > pinned.budget:
-        what = (
-            f"the patches touch {touched} lines of upstream's files; [budget] allows"
-            f" {pinned.budget}: touch fewer, or raise `lines` here"
-        )
-        yield Finding("upstream.toml", 1, "budget", what)
