@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from k2mps.core import errors, pins
-from k2mps.series import dependencies, patch_text
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import findings, git
@@ -89,79 +88,6 @@ NEW = "patches/python-add-only-new-files.patch"
 def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
     support.edit(sound.root / path, old, new)
     assert findings(sound) == [(path, line_of(sound, path, line), check)]
-
-
-HEADER = {"k2/csrc/mps/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}
-PACKAGE = {"k2/python/k2/later/__init__.py": "\n"}
-MODULE = {"k2/python/k2/late.py": "value = 1\n"}
-PYTHON = "k2/python/k2/use.py"
-
-
-@pytest.mark.parametrize(
-    "user, line, text, brings",
-    [
-        ("k2/csrc/mps/use.mm", 2, '\n#import "k2/csrc/mps/late.h"\n', HEADER),
-        ("k2/csrc/mps/use.metal", 1, '#include "k2/csrc/mps/late.h"\n', HEADER),
-        ("cmake/use.cmake", 1, "include(late)\n", {"cmake/late.cmake": "\n"}),
-        (
-            "cmake/use.cmake",
-            1,
-            "run(${PROJECT_SOURCE_DIR}/cmake/late.py.in ${PROJECT_SOURCE_DIR}/cmake/late.cmake)\n",
-            {"cmake/late.cmake": "\n"},
-        ),
-        ("k2/csrc/mps/CMakeLists.txt", 2, "set(a\n  late.cu)\n", {"k2/csrc/mps/late.cu": "\n"}),
-        ("cmake/use.cmake", 2, "set(a\n  mps/late.metal)\n", {"k2/csrc/mps/late.metal": "\n"}),
-        (PYTHON, 1, "from .late import value\n", MODULE),
-        (PYTHON, 1, "from . import late\n", MODULE),
-        (PYTHON, 2, "def f():\n    import k2.late\n", MODULE),
-        ("k2/python/k2/use/a.py", 1, "from ..late import value\n", MODULE),
-        (PYTHON, 3, "import k2\ndef f():\n    return k2.later.is_there()\n", PACKAGE),
-        (PYTHON, 2, "import _k2\nvalue = _k2.late(1)\n", HEADER),
-        (PYTHON, 1, "from _k2 import late\n", HEADER),
-    ],
-)
-def test_a_use_of_what_a_later_patch_brings_is_found(user, line, text, brings):
-    """Lint finds a use if a later patch brings the definition, but not if an earlier patch does."""
-    files = {path: one.encode() for path, one in {user: text, **brings}.items()}
-    uses, what = (
-        patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"")
-        for name, paths in (("uses", [user]), ("what", brings))
-    )
-    (found,) = dependencies.lacks([uses, what], files)
-    assert (found.path, found.line) == (f"patches/files/{user}", line)
-    assert found.message.endswith("what.patch, which is later than uses.patch")
-    assert list(dependencies.lacks([what, uses], files)) == []
-
-
-@pytest.mark.parametrize(
-    "path, old, new, brings",
-    [
-        ("k2/python/k2/__init__.py", "import *", "import *\nfrom . import late", MODULE),
-        ("CMakeLists.txt", "project(k2)", "project(k2)\ninclude(late)", {"cmake/late.cmake": "\n"}),
-        ("k2/csrc/array.cu", "array 9\n", 'array 9\n#include "k2/csrc/mps/late.h"\n', HEADER),
-    ],
-)
-def test_a_use_of_what_a_later_patch_brings_is_found_in_a_hook(sound, path, old, new, brings):
-    """Lint also finds the use if a patch adds it to one of upstream's files."""
-    text = (sound.checkout / path).read_text()
-    support.commit(sound.checkout, "a hook", {path: text.replace(old, new, 1)})
-    support.commit(sound.checkout, "what it uses", brings)
-    sound.ok("export")
-    line = line_of(sound, "patches/a-hook.patch", f"+{new.split(chr(10))[1]}")
-    assert findings(sound) == [("patches/a-hook.patch", line, "order")]
-    order = sound.root / "patches/series"
-    order.write_text(order.read_text().replace("a-hook.patch\n", "") + "a-hook.patch\n")
-    assert findings(sound) == []
-
-
-def test_a_name_in_a_comment_or_a_string_is_no_use(sound):
-    python = '"""See k2.later.on."""\n# from . import late\ntext = "import k2.late"\n'
-    header = '// #include "k2/csrc/mps/late.h"\n'
-    talk = {PYTHON: f"{python}from .... import late\n", "k2/csrc/mps/talk.h": header}
-    support.commit(sound.checkout, "talk", talk)
-    support.commit(sound.checkout, "late", {**HEADER, **PACKAGE, **MODULE})
-    sound.ok("export")
-    assert findings(sound) == []
 
 
 def test_a_cc_that_only_nvcc_can_compile_is_found(sound):

@@ -8,15 +8,15 @@ because `k2mps export` writes such hunks.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors
 from k2mps.core.git import Git, split_z
 from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
-from k2mps.series import conflict_markers, dependencies, hunks, patch_folder
-from k2mps.series.dependencies import Finding
+from k2mps.series import conflict_markers, hunks, patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 from k2mps.series.series_file import first_status, is_for_k2
@@ -33,6 +33,21 @@ _SUBJECT_NOT_KEPT = re.compile(r"\[.*|re:.*", re.IGNORECASE)
 # A preprocessor condition that recognizes CUDA's device code.  clang for HIP does not define
 # __CUDA_ARCH__.
 _CUDA_ONLY = re.compile(rb"\s*#\s*(?:el)?if(?:n?def)?\b.*__CUDA_ARCH__")
+_INCLUDE = re.compile(rb'\s*#\s*(?:include|import)\s+"([^"]+)"')
+# The headers of k2's core that need no nvcc, even in a build with CUDA.
+_PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
+
+
+class Finding(NamedTuple):
+    """A fault that a check has found."""
+
+    path: str  # the file's path in the project
+    line: int  # the number of the line in the file, from 1
+    check: str  # the name of the check
+    message: str  # what is wrong
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message} [{self.check}]"
 
 
 def lint(project: Project, k2: Path | None = None) -> list[Finding]:
@@ -54,8 +69,7 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     files = {path: file.content for path, file in series.files.items()}
     for path, content in files.items():
         findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
-    findings += dependencies.lacks(series.patches, files)
-    findings += dependencies.misnamed(files)
+    findings += _misnamed(files)
     findings += _statuses(series)
     upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
     if upstreams and not problems:  # If a patch cannot be read, its new files are unknown.
@@ -191,6 +205,51 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         yield len(lines), "whitespace", "the last line has no newline"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"
+
+
+def _misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
+    """Yields a finding for each new `.cc` file that includes a header which needs nvcc.
+
+    In a build with CUDA, k2 compiles a `.cc` file without nvcc.
+
+    Args:
+      files: the contents of the series' new files, by path in k2's tree.
+    """
+    for path in files:
+        included = _included(files[path]) if path.endswith(".cc") else ()
+        for line, name in included:
+            header = _needs_nvcc(name, files, set())
+            if header:
+                why = "needs nvcc in a build with CUDA; name the file .cu"
+                what = f"it includes {header}, which {why}"
+                yield Finding(f"patches/files/{path}", line, "cuda", what)
+                break
+
+
+def _needs_nvcc(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
+    """Returns the first header of k2's core that the header `name` includes, directly or not.
+
+    The result can be `name` itself.  Headers in `_PLAIN` do not count.  Returns None if there is no
+    such header.
+
+    Args:
+      seen: the headers that have been searched; this function adds to it.
+    """
+    if name in seen or name in _PLAIN or not name.startswith("k2/csrc/"):
+        return None
+    seen.add(name)
+    if name not in files:
+        return name
+    found = (_needs_nvcc(other, files, seen) for _, other in _included(files[name]))
+    return next(filter(None, found), None)
+
+
+def _included(content: bytes) -> Iterator[tuple[int, str]]:
+    """Yields (line number, header) for each header that C++ code includes by its path."""
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        match = _INCLUDE.match(line)
+        if match:
+            yield number, match[1].decode("utf-8", "replace")
 
 
 def _statuses(series: Series) -> Iterator[Finding]:
