@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import shlex
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -296,62 +295,6 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
     config.rename(sandbox.root / "elsewhere")
     config.symlink_to("elsewhere")
     assert "upstream.toml is a symbolic link" in sandbox.fails(1, "apply")
-
-
-def test_ctrl_c_while_modules_are_imported_is_one_line(sandbox):
-    """The signal comes while Python imports the tool's modules."""
-    script = (
-        "import os, signal, sys, threading\n"
-        "from k2mps import __main__\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'k2mps.cli.ending':\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "__main__.main()\n"
-    )
-    result = sandbox.program(sys.executable, "-c", script)
-    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
-
-
-def test_ctrl_c_in_a_finalizer_is_not_lost(sandbox):
-    """Python drops an exception that a finalizer raises, so the tool must raise it again."""
-    script = (
-        "import os, signal, time, weakref\n"
-        "from k2mps.cli import command_line, ending\n"
-        "def main(**how):\n"
-        "    weakref.finalize(lambda: 0, os.kill, os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(60)\n"
-        "command_line.main = main\n"
-        "ending.run()\n"
-    )
-    result = sandbox.program(sys.executable, "-c", script)
-    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
-
-
-def test_ctrl_c_while_python_ends_is_ignored(sandbox):
-    """The signal comes while Python runs the functions of atexit, after the tool's own end."""
-    script = (
-        "import atexit, os, signal, sys\n"
-        "from k2mps import __main__\n"
-        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
-        "sys.argv[1:] = ['status']\n"
-        "__main__.main()\n"
-    )
-    result = sandbox.program(sys.executable, "-c", script)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_ctrl_c_while_python_starts_is_one_line(sandbox, tmp_path):
-    """The signal comes before Python starts, and stays pending until the tool takes it."""
-    if support.ran("env", "--block-signal=INT", "true").returncode:
-        pytest.skip("this system's env cannot block a signal")
-    shutil.copy(support.TOOLS / "bin/k2mps", tmp_path)
-    python = f'#!/bin/sh\nkill -INT $$\nexec {sys.executable} "$@"\n'
-    (tmp_path / "python").write_text(python)
-    (tmp_path / "python").chmod(0o755)
-    result = sandbox.program(tmp_path / "k2mps", "status")
-    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
 PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]

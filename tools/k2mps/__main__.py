@@ -1,24 +1,7 @@
-"""The entry point: the script tools/bin/k2mps runs `python -m k2mps`.
-
-This module handles Ctrl-C before it imports the command line, because this import takes a tenth of
-a second.
-"""
+"""The entry point: the script tools/bin/k2mps runs `python -m k2mps`."""
 
 import os
-import signal
 import sys
-
-
-def _interrupted(number: int, frame: object) -> None:
-    """Ends the process if Ctrl-C is pressed during the imports, before any work has begun."""
-    os.write(2, b"error: interrupted\n")
-    os._exit(128 + number)
-
-
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _interrupted)
-# The script tools/bin/k2mps has blocked SIGINT, so that Python starts without interruption.
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def main() -> None:

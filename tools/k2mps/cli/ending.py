@@ -21,9 +21,6 @@ def run() -> None:
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
         _last_words(f"error: {error}")
         status = error.exit_code
-    finally:
-        # Python prints a traceback if Ctrl-C is pressed while Python shuts down.
-        interrupts.ignore()
     sys.exit(status)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator
 
 from k2mps.core.errors import InterruptedRunError
@@ -25,25 +24,8 @@ def install() -> None:
             signal.signal(one, lambda *_: None)
         raise InterruptedRunError(number)
 
-    def unraisable(dropped):
-        if not isinstance(dropped.exc_value, InterruptedRunError):
-            sys.__unraisablehook__(dropped)
-            return
-        # Python drops an exception that is raised in a finalizer.  So a timer sends SIGALRM a
-        # moment later, and the handler of SIGALRM raises the exception again.
-        number = dropped.exc_value.exit_code - 128
-        signal.signal(signal.SIGALRM, lambda *_: interrupt(number, None))
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
-
-    sys.unraisablehook = unraisable
     for number in heeded:
         signal.signal(number, interrupt)
-
-
-def ignore() -> None:
-    """Ignores the signals from now on, because the process is about to exit."""
-    for number in (*_SIGNALS, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from k2mps.core import bounded, errors, interrupts
+from k2mps.core import bounded, errors
 from k2mps.core.git import Git, quoted, split_z
 from k2mps.core.progress import Reporter
 from k2mps.run import rewriting
@@ -63,9 +63,8 @@ def rewrite(
                 left[path] = needs
             if text and text.encode("utf-8") != content:
                 changed[path] = text.encode("utf-8")
-    with interrupts.deferred():
-        for path, content in changed.items():
-            (directory / path).write_bytes(content)
+    for path, content in changed.items():
+        (directory / path).write_bytes(content)
     return list(changed), left
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from k2mps.core import errors, git, interrupts
+from k2mps.core import errors, git
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
@@ -79,8 +79,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
         clone.git.bytes("checkout", "--quiet", "--detach", pin.commit)
         partial.rename(directory)
     finally:
-        with interrupts.deferred():
-            shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def copy(checkout: Checkout, directory: Path) -> Checkout:
