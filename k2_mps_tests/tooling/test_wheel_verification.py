@@ -18,7 +18,7 @@ from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import verify
 
-from k2_mps_tests.tooling import macos, test_wheel_hostile, test_wheel_tools
+from k2_mps_tests.tooling import macos, test_wheel_archive, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 TREE = "1234567890" * 4
@@ -235,7 +235,7 @@ def test_a_record_that_differs_from_the_files_is_a_problem(case, name, old, new,
     assert case.problems() == []
     name = name if name in case.files else case.of_info(name)
     content = WheelFile(case.path).files[name]
-    test_wheel_hostile.rewrite(case.path, {name: re.sub(old, new, content)})
+    test_wheel_archive.rewrite(case.path, {name: re.sub(old, new, content)})
     [problem] = verify(WheelFile(case.path), case.reference)
     assert (problem.check, problem.file) == ("record", wrong)
 

@@ -1,0 +1,125 @@
+"""A file that is no wheel of k2-mps, or is damaged, causes one clear error."""
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from k2mps.build import doctor
+from k2mps.core import errors
+from k2mps.wheel import expectations
+from k2mps.wheel.archive import WheelFile
+from k2mps.wheel.index import write as write_index
+from k2mps.wheel.verify import verify
+
+from k2_mps_tests.tooling import test_wheel_tools
+
+NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
+INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
+HEAD = "Metadata-Version: 2.4\nName: k2\nVersion: 1.0.dev20231114+mps.cpu.torch2.13.0\n"
+
+
+@pytest.fixture
+def good(tmp_path) -> Path:
+    """A small wheel that can be read, and whose METADATA and RECORD are right."""
+    made = test_wheel_tools.case().written(tmp_path / "wheels")
+    return made.rename(made.with_name(NAME))
+
+
+def verified(path: Path) -> list[str]:
+    """Returns the problems that `verify` finds in a wheel if the patched tree has no files."""
+    return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
+
+
+def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
+    """Reads a wheel, which must be refused; returns the cause that the error gives."""
+    with pytest.raises(errors.CheckFailedError, match="is not a wheel of k2-mps") as failure:
+        read(path)
+    return failure.value.why
+
+
+def of_folder(path: Path) -> Path:
+    return write_index(path.parent)
+
+
+def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
+    """Replaces, adds or removes files of a wheel; the content None removes a file."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**files, **changes}.items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+def damage_stream(data: bytes) -> bytes:
+    at = data.index(b"k2/__init__.py") + len("k2/__init__.py")
+    return data[:at] + b"\xff" * 8 + data[at + 8 :]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda data: b"", "not a zip file"),
+    "text": (lambda data: b"text" * 100, "not a zip file"),
+    "cut off": (lambda data: data[: len(data) // 2], "not a zip file"),
+    "stream": (damage_stream, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_archive_is_one_error(empty, good, name):
+    change, text = DAMAGES[name]
+    good.write_bytes(change(good.read_bytes()))
+    said = empty.fails(errors.CheckFailedError.exit_code, "wheel", "index", str(good.parent))
+    assert said.count("error: ") == 1 and text in said
+    assert text in refused(good)
+
+
+@pytest.mark.parametrize(
+    "name, check, content",
+    [
+        ("METADATA", "metadata", f"{HEAD}Requires-Dist: torch nonsense;;\n".encode()),
+        ("k2mps.json", "origin", b"{"),
+        ("k2mps.json", "origin", b"null"),
+        ("k2mps.json", "origin", b'{"built": "native"}'),
+        ("k2mps.json", "origin", None),
+    ],
+)
+def test_invalid_metadata_is_a_problem(good, name, check, content):
+    before = verified(good)
+    rewrite(good, {f"{INFO}/{name}": content})
+    added = set(verified(good)).difference(before)
+    assert any(each.startswith(f"[{check}]") for each in added)
+    assert name in refused(good, of_folder)
+
+
+def test_a_wheel_without_requires_python_gets_no_page(good):
+    rewrite(good, {f"{INFO}/METADATA": HEAD.encode()})
+    assert "has no Requires-Python" in refused(good, of_folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["k2-1.whl", "k2-1.0+mps.cpu.torch2.13.0-cp311-cp311-macosx_14_0_arm64.manylinux.whl"]
+)
+def test_an_invalid_name_of_a_wheel_is_refused(good, name):
+    assert "its name: " in refused(good.rename(good.with_name(name)))
+
+
+def library(folder: Path, rpath: str) -> bytes:
+    (folder / "x.c").write_text("int x(void) { return 0; }\n")
+    compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
+    command = [compiler, "-shared", "-fPIC", f"-Wl,-rpath,{rpath}", "x.c", "-o", "x.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return (folder / "x.so").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the test's library is in ELF format")
+def test_absolute_rpaths_and_other_files_than_libraries_are_problems(good, tmp_path):
+    name = "_k2.cpython-311-x86_64-linux-gnu.so"
+    told = f"[rpath] {name}: looks for libraries in /somewhere"
+    for rpath, found in (("$ORIGIN/k2/lib", 0), ("/somewhere", 1), ("$ORIGIN:/somewhere", 1)):
+        rewrite(good, {name: library(tmp_path, rpath)})
+        assert [each for each in verified(good) if "[rpath]" in each] == [told] * found
+    rewrite(good, {name: b"text"})
+    assert f"[machine] {name}: not ELF" in verified(good)
