@@ -1,6 +1,6 @@
-"""Times k2's operations in each place where they can run: `k2mps bench`.
+"""Times k2's operations in each place where they can run.
 
-    k2mps bench --output build/bench
+    python -m k2_mps_tests.benchmarks.bench --output build/bench
 
 The command times each operation on the CPU, on mps in the host's code (mps-host), on mps
 in Metal's kernels (mps-metal), and, if k2 has CUDA, on CUDA.  The command prints a table, and
@@ -249,7 +249,9 @@ def plot(rows, machine, folder):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="k2mps bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m k2_mps_tests.benchmarks.bench",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--output", type=Path, default=FOLDER, metavar="DIR")
     parser.add_argument(
@@ -258,6 +260,11 @@ def main():
     parser.add_argument("--quick", action="store_true", help="two small sizes only")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    # k2_mps_tests/cuda/prepare copies this file to machines without the tool.
+    from k2mps.build.environment import Environment
+    from k2mps.core import project
+
+    Environment(project.find()).install_extra("examples")
     machine, before = where(), []
     if options.compare is not None:
         document = json.loads(options.compare.read_text())

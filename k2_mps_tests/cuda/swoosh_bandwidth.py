@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the memory bandwidth of the swoosh kernels on an NVIDIA GPU.
 
-    k2mps kernels --prepare FOLDER
+    python -m k2_mps_tests.kernels --prepare FOLDER
     swoosh_bandwidth.py FOLDER [MEGABYTES]...
 
 FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This program needs torch

@@ -2,7 +2,7 @@
 
 A page of docs/ may have blocks of this form:
 
-    <!-- k2mps docs: NAME -->
+    <!-- k2_mps_tests.docs: NAME -->
     ...
     <!-- end -->
 
@@ -20,7 +20,7 @@ from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
 
-_BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- k2_mps_tests\.docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The folder of the tables that the suite `parity` checks.
 _TABLES = "k2_mps_tests/parity/"

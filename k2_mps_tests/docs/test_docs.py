@@ -41,7 +41,7 @@ def blocks(path, language):
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_tables_are_what_the_code_says(page):
     assert tables.fresh(PROJECT, page) == page.read_text(encoding="utf-8"), (
-        "run `k2mps docs`, which writes the page anew"
+        "run `python -m k2_mps_tests.docs`, which writes the page anew"
     )
 
 
@@ -194,10 +194,7 @@ def test_commands_in_the_text_exist(path):
                 if words[1:]:
                     command = command_line.main.get_command(context, words[1])
                     assert command, words
-                    found = command.make_context(words[1], words[2:])
-                    if found.ignore_unknown_options:
-                        handed = [word for word in found.params["words"] if word[:2] == "--"]
-                        assert [word for word in handed if word not in command.help] == []
+                    command.make_context(words[1], words[2:])
         elif words[0] == ".venv/bin/python" and words[1] != "-c":
             name = words[1]
             if name == "-m":

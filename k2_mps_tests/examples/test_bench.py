@@ -1,4 +1,4 @@
-"""`k2mps bench` measures all operations, writes its files, and refuses times of other machines."""
+"""The benchmark measures all operations, writes its files, and refuses times of other machines."""
 
 import json
 import sys

@@ -5,5 +5,5 @@ The check of NAME.metal in patches/files/k2/csrc/mps/kernels is checks/NAME.py. 
 new kernel needs only new cases.  A header NAME.h has no kernels.  So checks/NAME.metal has kernels
 that call the header's functions, and checks/NAME.py has the cases of these kernels.
 
-`k2mps kernels`, or ``python -m k2_mps_tests.kernels``, runs the checks.
+`python -m k2_mps_tests.kernels` runs the checks.
 """

@@ -13,7 +13,7 @@ MISSING = 4
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="k2mps kernels",
+        prog="python -m k2_mps_tests.kernels",
         description="Checks each Metal kernel of the series by itself against "
         "a reference in float64.",
         epilog="Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is "

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs prepared checks of kernels on an NVIDIA GPU, by CUDA's driver API.
 
-`k2mps kernels --prepare FOLDER` copies this file and driver.py into FOLDER.  There, the copy
-needs only NumPy and NVIDIA's driver:
+`python -m k2_mps_tests.kernels --prepare FOLDER` copies this file and driver.py into FOLDER.
+There, the copy needs only NumPy and NVIDIA's driver:
 
     python FOLDER/run.py
     compute-sanitizer --tool memcheck --error-exitcode 9 python FOLDER/run.py

@@ -1,4 +1,4 @@
-"""Runs the checks of k2_mps_tests/kernels, and tests the program `k2mps kernels`."""
+"""Runs the checks of k2_mps_tests/kernels, and tests the program that runs them."""
 
 import collections
 import itertools

@@ -1,4 +1,4 @@
-"""`k2mps kernels --train` lowers the loss, and reports a wrong kernel."""
+"""`python -m k2_mps_tests.kernels --train` lowers the loss, and reports a wrong kernel."""
 
 import math
 import sys
@@ -16,7 +16,7 @@ def said():
 
 
 def test_the_loss_falls(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["k2mps kernels", "--train"])
+    monkeypatch.setattr(sys, "argv", ["kernels", "--train"])
     with pytest.raises(SystemExit) as end:
         command.main()
     said = capsys.readouterr().out.splitlines()

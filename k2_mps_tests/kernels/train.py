@@ -1,6 +1,6 @@
 """Trains a small transducer with the kernels of mutual information, without k2.
 
-    k2mps kernels --train
+    python -m k2_mps_tests.kernels --train
 
 `make build` ends with this program if k2's repository cannot be reached.  torch compiles
 mutual_information.metal, as it does for k2.  The RNN-T loss, the network and its optimizer run on

@@ -1,4 +1,12 @@
-"""`k2mps torch`: compares a release of torch for macOS with what k2 relies on."""
+"""Compares a release of torch for macOS with what k2 relies on.
+
+The program reads torch's wheel, and needs no Mac.  For each fact on which k2 relies, it prints
+whether the fact is as in the known release, differs, or breaks k2, and the files of this project
+that rely on the fact.  If a fact differs, check these files, then write the new facts into
+known.toml.
+
+    python -m k2_mps_tests.macos_torch 2.15.0
+"""
 
 import argparse
 import json
@@ -24,7 +32,12 @@ def _release(text: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="k2mps torch", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m k2_mps_tests.macos_torch",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Exit status: 0 all facts are as known, 1 a fact differs, 3 torch cannot be read.",
+    )
     parser.add_argument("version", nargs="?", type=_release, help="default: the newest release")
     parser.add_argument(
         "--known", type=_release, help="compare with the known facts of this release"
@@ -33,11 +46,12 @@ def main() -> int:
     options = parser.parse_args()
     table = facts.load()
     try:
-        release = download.fetch(Environment(project.find()), options.version)
+        environment = Environment(project.find())
+        environment.install_extra("wheels")
+        release = download.fetch(environment, options.version)
         base = table.before(options.known or release.version)
     except errors.K2mpsError as error:
-        # The program prints no advice, because `k2mps torch` names the next command.
-        print(error.what, error.why, sep="\n")
+        print(error)
         return UNREAD
     found = list(facts.compare(facts.read(release, table), table, base))
     if options.json:

@@ -1,6 +1,6 @@
 """Compares k2 on mps with k2 on the CPU, for random FSAs, ragged tensors and losses.
 
-    k2mps fuzz --seconds 60 --seed 1
+    python -m k2_mps_tests.parity.fuzz --seconds 60 --seed 1
 
 hypothesis makes the cases and shrinks failing ones.  Both devices must give the same
 values and gradients, or raise the same type of exception.  Results must be bit for bit
@@ -552,7 +552,9 @@ def _reproducer(kind, kwargs):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(
-        prog="k2mps fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m k2_mps_tests.parity.fuzz",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seconds", type=float, default=60, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")

@@ -207,21 +207,9 @@ def test_a_second_build_runs_ninja_alone(sandbox):
     assert not programs & {"cmake", "pip", "python"}
 
 
-@pytest.fixture
-def with_programs(sandbox):
-    """A clone whose fuzzer is a small program, and whose emulator counts as installed."""
+def test_a_build_for_mps_ends_with_a_comparison(sandbox):
     leave_emulator(sandbox.root)
-    packages = {f"k2_mps_tests/{name}__init__.py": "" for name in ("", "parity/")}
-    support.write(sandbox.root, {**packages, "k2_mps_tests/parity/fuzz.py": PROGRAM})
-    return sandbox
-
-
-def test_a_build_for_mps_ends_with_a_comparison(with_programs):
-    assert "the answer is 42 --size small --seconds 0\n" in with_programs.ok("build")
-
-
-def test_fuzz_builds_k2_before_it_runs(with_programs):
-    assert with_programs.ok("fuzz", "--seed=1").endswith("the answer is 42 --seed=1\n")
+    assert "the answer is 42 --size small --seconds 0\n" in sandbox.ok("build")
 
 
 def test_edits_are_built_step_by_step_in_one_tree(sandbox):

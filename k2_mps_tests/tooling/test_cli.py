@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from k2mps.cli import command_line, console
 from k2mps.core import errors
-from k2mps.run import program
 
 from k2_mps_tests.docs import tables
 from k2_mps_tests.tooling import support
@@ -117,53 +116,6 @@ def test_a_quick_command_imports_nothing_heavy(empty, arguments):
 def test_a_wrong_command_line_is_explained(empty, arguments, status, problem):
     result = empty.run(*arguments)
     assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
-
-
-@pytest.mark.parametrize("name", ["fuzz", "bench"])
-def test_an_unknown_option_of_a_program_is_refused_before_a_build(empty, name):
-    result = empty.run(name, "--foo")
-    assert result.returncode == 2 and "No such option" in result.stderr
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize("name", ["fuzz", "bench", "kernels", "torch"])
-def test_the_help_lists_the_options_of_the_program_that_a_command_starts(name):
-    path = ROOT / getattr(program, name.upper()).module.replace(".", "/")
-    text = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
-    command = command_line.main.commands[name]
-    own = {option.name for option in command.params if option.expose_value} - {"words"}
-    listed = {*re.findall(r"--\w+", command.help), *(f"--{option}" for option in own)}
-    assert set(re.findall(r'add_argument\(\s*"(--\w+)"', text)) == listed
-
-
-@pytest.fixture
-def with_programs(empty):
-    """A clone in which `k2mps torch` and `k2mps docs` start small programs of this test."""
-    text = "import os, sys\nprint(os.getcwd(), *sys.argv[1:])\nsys.exit(int(sys.argv[-1]))\n"
-    groups = "[project.optional-dependencies]\nwheels = []\ndocs = []\nexamples = []\n"
-    files = {"k2_mps_tests/macos_torch.py": text, "k2_mps_tests/docs.py": "print('made')\n"}
-    support.write(empty.root, {**files, "deep/er": "", "pyproject.toml": groups})
-    os.symlink(sys.prefix, empty.root / ".venv")
-    return empty
-
-
-@pytest.mark.parametrize(
-    "status, code, told",
-    [(0, 0, ""), (1, 34, "failed, status 1"), (2, 1, "refuses these"), (3, 30, "cannot run")],
-)
-def test_the_status_of_a_program_gives_the_exit_code(with_programs, status, code, told):
-    result = with_programs.run("torch", "--json", status)
-    assert (result.returncode, told in result.stderr) == (code, True), result.stderr
-
-
-def test_a_program_runs_in_the_users_directory(with_programs):
-    deep = with_programs.root / "deep"
-    result = with_programs.run("torch", "--json", "--known=x", "0", cwd=deep)
-    assert result.stdout == f"{deep} --json --known=x 0\n"
-
-
-def test_docs_runs_its_program(with_programs):
-    assert with_programs.ok("docs") == "made\n"
 
 
 def test_without_a_command_the_tool_prints_the_state_and_the_next_step(sandbox):

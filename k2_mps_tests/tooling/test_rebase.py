@@ -51,7 +51,7 @@ def test_a_rebase_writes_the_new_pin(sandbox, k2):
     assert found["commit"] == onto and found["version"] == "1.1"
     text = (sandbox.root / "upstream.toml").read_text()
     assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text and "# where it comes from" in text
-    assert "k2mps docs" in out and "docs/pull-requests.md" in out
+    assert "k2_mps_tests.docs" in out and "docs/pull-requests.md" in out
 
 
 def test_a_rebase_does_not_change_the_checkout(sandbox, k2):

@@ -6,39 +6,23 @@ commands.
 
 import itertools
 import platform
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from k2mps import __version__
 from k2mps.cli import patches, wheels
-from k2mps.cli.session import (
-    PASSED_ON,
-    Session,
-    build_options,
-    command,
-    device_option,
-    json_option,
-    k2_option,
-    torch_option,
-    words_argument,
-)
+from k2mps.cli.session import Session, build_options, command, device_option, json_option, k2_option
 from k2mps.core import errors
-
-if TYPE_CHECKING:
-    from k2mps.run.program import Program
 
 _GROUPS = {
     "look": ("status", "doctor", "lint"),
     "patch k2": ("checkout", "apply"),
     "change the patches": ("new", "fold", "export"),
-    "follow upstream": ("probe", "rebase", "upstream", "torch"),
-    "build and run": ("build", "test", "fuzz", "bench", "kernels"),
+    "follow upstream": ("probe", "rebase", "upstream"),
+    "build and run": ("build", "test"),
     "make wheels": ("wheel",),
     "use it": ("recipes",),
-    "other": ("docs",),
 }
 
 
@@ -194,6 +178,9 @@ def build_command(
 
 def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
     """Makes the environment, and runs a program that trains with one kernel and needs no k2."""
+    from k2mps.build import builder
+    from k2mps.run import program
+
     session.console.warn(str(error).replace("\n", "\n  "))
     missing = (
         "k2 itself is missing, so it was not built; the warning above says why; next: make build,"
@@ -201,7 +188,8 @@ def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
         " The training with one kernel does not need k2."
     )
     session.console.info(missing)
-    _run_kernels(session, ["--train"])
+    builder.prepare(session.environment, session.request())
+    program.KERNELS.run(session.environment, ["--train"])
     session.console.info(missing)
 
 
@@ -250,97 +238,6 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     suites.report(results, session.console)
 
 
-def _run_on_k2(session: Session, chosen: "Program", options: Mapping[str, object]) -> None:
-    """Builds k2, and runs a program that uses the build.
-
-    Args:
-      chosen: the program.
-      options: the values of the program's options, by name.  None, False and () stand for options
-        that were not given.
-    """
-    words = []
-    for option, value in options.items():
-        if value is True:
-            words.append(f"--{option}")
-        elif value not in (None, False):
-            words += [
-                f"--{option}={one}" for one in (value if isinstance(value, tuple) else [value])
-            ]
-    built = session.build(session.request())
-    chosen.run(session.environment, words, built)
-
-
-# fuzz and bench build k2 first.  click parses the options of their programs, so that a wrong option
-# is refused before the build.
-
-
-@command(main, "fuzz", build_options)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0),
-    metavar="N",
-    help="how long to run after one round of all kinds; default: 60",
-)
-@click.option("--seed", type=int, metavar="S", help="the seed of the random cases; default: 1")
-@click.option("--kind", multiple=True, help="only cases of this kind; may be given several times")
-@click.option(
-    "--place",
-    type=click.Choice(("host", "metal")),
-    help="run operations on the host only, or by Metal only, if both are possible; default: random"
-    " for each case",
-)
-def fuzz_command(session: Session, **options: object) -> None:
-    """Compare mps with the CPU on random FSAs, ragged tensors and losses.
-
-    If the results of a case differ, the fuzzer looks for a smaller case that also differs, and
-    prints a program that reproduces it.
-    """
-    from k2mps.run import program
-
-    _run_on_k2(session, program.FUZZ, options)
-
-
-@command(main, "bench", build_options)
-@click.option("--output", metavar="DIR", help="where the results go; default: build/bench")
-@click.option("--compare", metavar="FILE", help="a bench.json of an earlier run on this machine")
-@click.option("--quick", is_flag=True, help="two small sizes only")
-@click.option(
-    "--repeats", type=click.IntRange(1), metavar="COUNT", help="runs of each operation; default: 5"
-)
-def bench_command(session: Session, **options: object) -> None:
-    """Time operations on the CPU, and on mps by the host and by Metal.
-
-    The results are a table, a plot and a JSON file. On Linux mps is emulated: its times say nothing
-    about a GPU.
-    """
-    from k2mps.run import program
-
-    _run_on_k2(session, program.BENCH, options)
-
-
-@command(main, "kernels", torch_option, words_argument, **PASSED_ON)
-def kernels_command(session: Session, words: tuple[str, ...]) -> None:
-    """Check each Metal kernel by itself against a reference in float64.
-
-    \b
-    FILE...             check only these files of kernels; names without .metal
-    --device DEVICE     cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU
-    --runs COUNT        launches of each case on mps; default 2
-    --prepare DIR       only make a folder; its run.py checks the kernels on another machine's GPU
-    --libdevice FILE    CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's
-    --train             train a small transducer with one of the kernels
-    """
-    _run_kernels(session, words)
-
-
-def _run_kernels(session: Session, words: Sequence[str]) -> None:
-    from k2mps.build import builder
-    from k2mps.run import program
-
-    builder.prepare(session.environment, session.request())
-    program.KERNELS.run(session.environment, words)
-
-
 @command(main, "recipes")
 @click.argument("kind", metavar="[icefall]", nargs=-1, type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -369,34 +266,6 @@ def recipes_command(
     if written:
         here = f"git -C {quoted(directory)}"
         show(f"{here} diff shows the changes; {here} restore . undoes them")
-
-
-@command(main, "torch", words_argument, **PASSED_ON)
-def torch_command(session: Session, words: tuple[str, ...]) -> None:
-    """Check whether a release of torch has all that k2 relies on.
-
-    The command reads torch's wheel for macOS, and needs no Mac. For each fact on which k2 relies,
-    it prints whether the fact is as in the known release, differs, or breaks k2. It also prints the
-    files of this project that rely on the fact.
-
-    \b
-    VERSION          a release of torch; default: the newest
-    --known VERSION  compare with the known facts of this release; default: of VERSION, or if they
-                     are not known, of the last release before it
-    --json           print JSON
-    """
-    from k2mps.run import program
-
-    session.console.shows_progress = "--json" not in words
-    program.TORCH.run(session.environment, words)
-
-
-@command(main, "docs")
-def docs_command(session: Session) -> None:
-    """Write the generated tables of docs/, and build the site."""
-    from k2mps.run import program
-
-    program.DOCS.run(session.environment)
 
 
 for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):

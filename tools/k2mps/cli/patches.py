@@ -109,8 +109,8 @@ def rebase_command(
     show_rebased(session, result)
     if result.pin != old:
         session.console.info(
-            "then k2mps docs; k2mps test; and repeat the runs that docs/pull-requests.md lists:"
-            " their results were measured on an older k2"
+            "then python -m k2_mps_tests.docs; k2mps test; and repeat the runs that"
+            " docs/pull-requests.md lists: their results were measured on an older k2"
         )
 
 

@@ -155,10 +155,6 @@ device_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
-# Settings of a command that passes unknown options on to a program.
-PASSED_ON = {"context_settings": {"ignore_unknown_options": True}}
-words_argument = click.argument("words", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
-
 
 def build_options(command):
     return k2_option(torch_option(jobs_option(command)))
