@@ -15,32 +15,22 @@ from k2mps.cli import patches, wheels
 from k2mps.cli.session import Session, build_options, command, device_option, json_option, k2_option
 from k2mps.core import errors
 
-_GROUPS = {
-    "look": ("status", "doctor", "lint"),
-    "patch k2": ("checkout", "apply"),
-    "change the patches": ("new", "fold", "export"),
-    "follow upstream": ("probe", "rebase", "upstream"),
-    "build and run": ("build", "test"),
-    "make wheels": ("wheel",),
-    "use it": ("recipes",),
-}
+# The order of the commands in --help.
+_ORDER = (
+    *("status", "doctor", "lint", "checkout", "apply", "build", "test"),
+    *("new", "fold", "export", "probe", "rebase", "upstream", "wheel", "recipes"),
+)
 
 
-class _Grouped(click.Group):
-    """Lists the commands in --help under the titles of _GROUPS."""
+class _InOrder(click.Group):
+    """Lists the commands in the order of _ORDER."""
 
-    def format_commands(self, context, formatter) -> None:
-        width = max(map(len, self.commands))
-        for title, names in _GROUPS.items():
-            with formatter.section(title.capitalize()):
-                formatter.write_dl(
-                    (name.ljust(width), self.commands[name].get_short_help_str(70))
-                    for name in names
-                )
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_ORDER)
 
 
 @click.group(
-    cls=_Grouped,
+    cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     invoke_without_command=True,
 )
@@ -48,9 +38,8 @@ class _Grouped(click.Group):
 @click.version_option(__version__, message="k2mps %(version)s")
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
-    """k2 with an Apple MPS backend: patch it, build it, test it.
-
-    Without a command, print the state of the checkout and the next step.
+    """k2 with an Apple MPS backend: patch it, build it, test it. Without a command, print the state
+    of the checkout and the next step.
     """
     context.obj = Session(verbose)
     if context.invoked_subcommand is None:
