@@ -409,8 +409,8 @@ class _BuildTree:
 
         This method ignores edits of CMake files, because ninja itself runs cmake after such edits.
         """
-        there = (self.directory / "build.ninja").exists() and self._stamp.exists()
-        return not there or self._stamp.read_text() != self._inputs()
+        configured = (self.directory / "build.ninja").exists() and self._stamp.exists()
+        return not configured or self._stamp.read_text() != self._inputs()
 
     def _inputs(self) -> str:
         """Returns, as JSON, those inputs of cmake that are not part of the build tree's name."""

@@ -85,7 +85,9 @@ def system_checks(device: Device) -> list[Check]:
         # C++20 is not checked: a compiler that lacks it fails with a clear message.
         compiler = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
         own = [Check("C++ compiler", "with C++20", compiler, "g++")]
-    least, version = (".".join(map(str, one)) for one in (git.MINIMUM_VERSION, git.version()))
+    least, version = (
+        ".".join(map(str, numbers)) for numbers in (git.MINIMUM_VERSION, git.version())
+    )
     new_enough = git.version() >= git.MINIMUM_VERSION
     git_is_from = {"fix": _XCODE} if _MAC else {"package": "git"}
     header = f"{sysconfig.get_path('include')}/Python.h"
@@ -95,9 +97,9 @@ def system_checks(device: Device) -> list[Check]:
         Check("git", f">= {least}", version, ok=new_enough, **git_is_from),
         # This check never fails, because an older Python cannot run the tool.
         Check("Python", ">= 3.10", platform.python_version(), fix="make build PYTHON=python3.12"),
-        _there("Python headers", "Python.h", header, package),
+        _file_check("Python headers", "Python.h", header, package),
         *own,
-        _there("ccache", gain, ccache, "ccache", "ccache", needed=False),
+        _file_check("ccache", gain, ccache, "ccache", "ccache", needed=False),
     ]
 
 
@@ -153,7 +155,9 @@ def advice(checks: Sequence[Check]) -> str:
 def googletest() -> Check:
     """Checks that GoogleTest and GoogleMock, which k2's C++ tests need, are installed."""
     header = Path("/opt/homebrew/include" if _MAC else "/usr/include", "gmock/gmock.h")
-    return _there("GoogleTest", "for k2's C++ tests", str(header), "libgmock-dev", "googletest")
+    return _file_check(
+        "GoogleTest", "for k2's C++ tests", str(header), "libgmock-dev", "googletest"
+    )
 
 
 def provide(checks: Sequence[Check], reporter: Reporter) -> None:
@@ -198,7 +202,7 @@ def compilers(device: Device) -> dict[str, str]:
     return {} if _MAC or not Path(cxx).is_absolute() else {"C": cc, "CXX": cxx}
 
 
-def _there(
+def _file_check(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
     """Checks that there is a file whose path matches `pattern`.
@@ -233,10 +237,10 @@ def _emulated() -> list[Check]:
     libclang = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
     return [
         clang(),
-        _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
-        _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
+        _file_check("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
+        _file_check("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
         # The emulator's front end parses Metal with libclang.
-        _there("libclang", f"of LLVM {CLANG}", libclang, f"libclang-{CLANG}-dev"),
+        _file_check("libclang", f"of LLVM {CLANG}", libclang, f"libclang-{CLANG}-dev"),
     ]
 
 

@@ -82,9 +82,9 @@ class Environment:
     def requirements(self, *groups: str) -> list[Requirement]:
         """Returns, from these groups of pyproject.toml, the requirements for this Python."""
         path = self.project.root / "pyproject.toml"
-        known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        extras = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         markers = {"python_version": self.python_version}
-        requirements = [Requirement(line) for group in groups for line in known[group]]
+        requirements = [Requirement(line) for group in groups for line in extras[group]]
         return [
             entry
             for entry in requirements

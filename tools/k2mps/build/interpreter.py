@@ -15,8 +15,8 @@ _NEEDED = "CPython 3.10 or newer, neither free-threaded nor a debug build"
 _FACTS = """
 import json, os, sys, sysconfig as s
 v = s.get_config_var
-known = sys.implementation.name == 'cpython' and sys.version_info >= (3, 10)
-if not known or set('td') & set(sys.abiflags):
+supported = sys.implementation.name == 'cpython' and sys.version_info >= (3, 10)
+if not supported or set('td') & set(sys.abiflags):
     sys.exit(f'{sys.implementation.name} {sys.version}, flags {sys.abiflags!r}')
 shared = os.path.join(v('LIBDIR') or '', v('INSTSONAME') or '')
 print(json.dumps({

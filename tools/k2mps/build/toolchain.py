@@ -191,7 +191,7 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
         (draft / stamp.name).write_text(key)
 
-    _made(toolchain.directory, fill)
+    _replace_folder(toolchain.directory, fill)
     return toolchain
 
 
@@ -260,8 +260,8 @@ def imports(binary) -> dict[str, set[str]]:
     by_library = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
         number = symbol.library_ordinal
-        known = 1 <= number <= len(libraries)
-        by_library[libraries[number - 1] if known else ""].add(symbol.name)
+        named = 1 <= number <= len(libraries)
+        by_library[libraries[number - 1] if named else ""].add(symbol.name)
     return dict(by_library)
 
 
@@ -278,7 +278,7 @@ def _root(environment: Environment) -> Path:
     return environment.project.build_root / "macos-arm64"
 
 
-def _made(target: Path, fill: Callable[[Path], None]) -> Path:
+def _replace_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     """Replaces the folder `target` by a new one, which `fill` fills.
 
     If `fill` raises an error, the old folder stays.
@@ -307,10 +307,12 @@ def _fetch(
     def fill(draft: Path) -> None:
         wheel = environment.download(wanted, draft, *system)
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(draft, [one for one in archive.namelist() if one.startswith(parts)])
+            archive.extractall(
+                draft, [name for name in archive.namelist() if name.startswith(parts)]
+            )
         wheel.unlink()
 
-    return target if target.exists() else _made(target, fill)
+    return target if target.exists() else _replace_folder(target, fill)
 
 
 def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None:

@@ -136,7 +136,7 @@ class Result:
         if self.not_run:
             return f"not run: {self.not_run}"
         counts = {"failed": self.failed, "errors": self.errors, "skipped": self.skipped}
-        others = "".join(f", {count} {what}" for what, count in counts.items() if count)
+        others = "".join(f", {count} {outcome}" for outcome, count in counts.items() if count)
         broken = f"; broken: {self.broken}" if self.broken else ""
         return f"{self.passed} passed{others} in {self.seconds:.0f} s{broken}"
 
@@ -149,14 +149,14 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     Raises:
       K2mpsError: a name in `names` is not that of a suite of this system.
     """
-    here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
+    available = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
-        if name not in here:
+        if name not in available:
             raise errors.K2mpsError(
                 f"there is no suite {name!r} on this system",
-                next_command=f"k2mps test {' '.join(sorted(here))}",
+                next_command=f"k2mps test {' '.join(sorted(available))}",
             )
-    return tuple(suite for suite in here.values() if not names or suite.name in names)
+    return tuple(suite for suite in available.values() if not names or suite.name in names)
 
 
 def run(

@@ -46,8 +46,8 @@ class Images:
         content = self._contents.get(name, b"")
         for kernel, text in sorted(self._reference.kernels.items()):
             if text + b"\0" not in content:
-                what = f"does not contain the text of {kernel} of the patched tree"
-                yield Problem("kernels", name, what)
+                fault = f"does not contain the text of {kernel} of the patched tree"
+                yield Problem("kernels", name, fault)
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:
         import lief
@@ -60,8 +60,8 @@ class Images:
             yield Problem("platform", name, "not for macOS")
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
-            what = f"needs macOS {needed}, but the wheel's tag names an older one"
-            yield Problem("minimum-os", name, what)
+            fault = f"needs macOS {needed}, but the wheel's tag names an older one"
+            yield Problem("minimum-os", name, fault)
         install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
         for entry in binary.libraries:
             expected = f"@rpath/{posixpath.basename(name)}"
@@ -76,19 +76,19 @@ class Images:
             yield Problem("rpath", name, "has the same rpath twice")
 
     def _symbols(self, name: str, binary) -> Iterator[Problem]:
-        known = {
+        exports = {
             library: self._exported(name, binary, library) for library in toolchain.loaded(binary)
         }
-        for library, symbols in known.items():
+        for library, symbols in exports.items():
             if symbols is None:
-                what = f"needs {library}, which is in neither the wheel nor torch"
-                yield Problem("libraries", name, f"{what}, and is no known library of macOS")
-        everywhere = self._pythons.union(self._exports_of(name), *filter(None, known.values()))
+                fault = f"needs {library}, which is in neither the wheel nor torch"
+                yield Problem("libraries", name, f"{fault}, and is no known library of macOS")
+        everywhere = self._pythons.union(self._exports_of(name), *filter(None, exports.values()))
         for library, symbols in sorted(toolchain.imports(binary).items()):
-            exported = known[library] if library else everywhere
+            exported = exports[library] if library else everywhere
             for symbol in sorted(symbols - exported if exported is not None else ()):
-                what = f"{library} does not export" if library else "no library exports"
-                yield Problem("symbols", name, f"{what} {symbol}")
+                fault = f"{library} does not export" if library else "no library exports"
+                yield Problem("symbols", name, f"{fault} {symbol}")
 
     @functools.cached_property
     def _pythons(self) -> set[str]:
@@ -122,11 +122,11 @@ class Images:
         return {symbol.name for symbol in binary.exported_symbols} if binary else set()
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
-        wrong = "not signed, but macOS on arm64 requires a signature"
+        fault = "not signed, but macOS on arm64 requires a signature"
         if binary.has_code_signature:
-            wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
-        if wrong:
-            yield Problem("signature", name, wrong)
+            fault = signature_fault(self._contents[name], binary.code_signature.data_offset)
+        if fault:
+            yield Problem("signature", name, fault)
 
 
 def signature_fault(content: bytes, offset: int) -> str:

@@ -110,8 +110,8 @@ def _metadata(wheel: WheelFile) -> Iterator[Problem]:
             yield Problem("metadata", metadata, f"describes {declared.name} {declared.version}")
         torch = [str(entry) for entry in declared.requires_dist or [] if entry.name == "torch"]
         if torch != [f"torch=={wheel.torch}"]:
-            what = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
-            yield Problem("metadata", metadata, what)
+            fault = f"requires {torch or 'no torch'}; its version says {wheel.version.local}"
+            yield Problem("metadata", metadata, fault)
     except errors.CheckFailedError as error:
         yield Problem("metadata", metadata, error.why)
     about = email.message_from_bytes(wheel.of_info("WHEEL"))
@@ -135,8 +135,8 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     if origin["patched_tree"] != reference.origin:
         yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
     if bool(origin.get("dirty")) != wheel.dirty:
-        what = f"dirty is {origin.get('dirty')}; the version is {wheel.version}"
-        yield Problem("origin", name, what)
+        fault = f"dirty is {origin.get('dirty')}; the version is {wheel.version}"
+        yield Problem("origin", name, fault)
 
 
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
