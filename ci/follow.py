@@ -2,11 +2,12 @@
 """Rebases the series towards upstream's newest commit, and reports what stops it.
 
 The program probes upstream's default branch, rebases the series onto the newest commit to which all
-patches apply, builds k2 there and runs the suites `upstream-cpu` and `parity`.  If upstream already
-has the lines of a patch, the program drops the patch.  The program writes a text for an issue into
-build/follow.md.  The text names the dropped patches and, for each patch that does not apply, the
-commit that breaks the patch.  If a step fails, the text also has the last lines of the step's
-output.  The program leaves patches/ rebased; `git stash -u -- patches upstream.toml` undoes this.
+patches apply, builds k2 there and runs the suites `upstream-cpu`, `parity` and `k2_mac`.  If
+upstream already has the lines of a patch, the program drops the patch.  The program writes a text
+for an issue into build/follow.md.  The text names the dropped patches and, for each patch that does
+not apply, the commit that breaks the patch.  If a step fails, the text also has the last lines of
+the step's output.  The program leaves patches/ rebased; `git stash -u -- patches upstream.toml`
+undoes this.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if a
 person has to do something that the text names; any other status if the probe failed.
@@ -22,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ROOT / "build/follow.md"
-SUITES = ("upstream-cpu", "parity")
+SUITES = ("upstream-cpu", "parity", "k2_mac")
 # Exit codes of k2mps, from k2mps.core.errors.  This program does not import that module, because
 # the program runs in the system's Python.  A test compares the codes.
 FINDINGS = 34

@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable
 
 import torch
-from k2.mps import gpu
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from common.speech import Batch
+from k2_mac import gpu
 
 
 def add_world_size(parser: argparse.ArgumentParser) -> None:

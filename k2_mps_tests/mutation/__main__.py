@@ -30,7 +30,7 @@ from k2_mps_tests.mutation import areas, mutants
 from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = ("kernels", "bindings", "k2.mps", "tool")
+AREAS = ("kernels", "bindings", "k2.mps", "k2_mac", "tool")
 # If tests take longer than this, the program assumes that the change makes the tests hang.  Such a
 # change counts as noticed.
 SECONDS = 1800

@@ -13,21 +13,16 @@ PYTHON = f"{K2}/k2/mps"
 # The folder to which the bindings' C++ headers are copied.
 BINDINGS = f"{K2}/bindings"
 TOOL = "tools/k2mps"
+K2_MAC = "k2_mac"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
 # {file of k2.mps: the tests that are most likely to notice a mutant of the file}
 OF_PYTHON = {
     "bridge": ["operations", "algorithms"],
-    "calibrate": ["calibrate"],
-    "check": ["check"],
-    "check_page": ["check"],
     "counting": ["counters"],
     "ctc": ["ctc", "placement"],
     "dense": ["lattice", "gradients"],
-    "distributed": ["distributed"],
     "double_scores": ["scores", "gradients"],
-    "faults": ["check", "provenance"],
-    "gpu": ["gpu"],
     "graph_index": ["graph_index"],
     "joiner": ["operations", "gradients", "budgets"],
     "lattice": ["lattice", "placement"],
@@ -40,6 +35,15 @@ OF_PYTHON = {
     "scores": ["scores"],
     "streams": ["streams", "threads"],
     "sums": ["budgets", "gradients"],
+}
+# {file of k2_mac: the tests that are most likely to notice a mutant of the file}
+OF_K2_MAC = {
+    "calibrate": ["calibrate"],
+    "check": ["check"],
+    "check_page": ["check"],
+    "distributed": ["distributed"],
+    "faults": ["faults", "check"],
+    "gpu": ["gpu"],
     "torch_ctc": ["torch_ctc"],
 }
 # {header of the bindings: the tests that are most likely to notice a mutant of the header}
@@ -76,9 +80,11 @@ def files(area: str, tree: Path) -> list[str]:
         "kernels": (KERNELS, (".metal", ".h")),
         "bindings": (BINDINGS, (".h",)),
         "k2.mps": (PYTHON, (".py",)),
+        "k2_mac": (K2_MAC, (".py",)),
         "tool": (TOOL, (".py",)),
     }[area]
-    found = sorted(path for path in (tree / folder).rglob("*") if path.suffix in endings)
+    every = (tree / folder).glob("*") if area == "k2_mac" else (tree / folder).rglob("*")
+    found = sorted(path for path in every if path.suffix in endings)
     return [str(path.relative_to(tree)) for path in found if path.name != "__init__.py"]
 
 
@@ -96,6 +102,8 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
         own, folder = OF_BINDINGS.get(name, []), PARITY
     elif area == "k2.mps":
         own, folder = OF_PYTHON.get(name, []), PARITY
+    elif area == "k2_mac":
+        own, folder = OF_K2_MAC.get(name, []), f"{K2_MAC}/tests"
     else:
         own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
     quick = [f"{folder}/test_{test}.py" for test in own]

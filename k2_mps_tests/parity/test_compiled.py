@@ -11,7 +11,7 @@ import torch
 
 # k2.rnnt_loss is a function, which hides the module of the same name.
 rnnt_loss = importlib.import_module("k2.rnnt_loss")
-from k2.mps import torch_ctc  # noqa: E402
+from k2_mac import torch_ctc  # noqa: E402
 
 BATCHES, SYMBOLS, FRAMES, CLASSES = 2, 3, 5, 6
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from k2 import compatibility
 from k2.compatibility import Facts, System
-from k2.mps import faults
 from k2mps.core.pins import tomllib
 from packaging.version import Version
 
@@ -233,33 +232,6 @@ def test_each_problem_has_its_remedy(facts, problem, remedy):
     first, *rest = compatibility.mps_problem(facts).split("\n")
     assert problem in first
     assert remedy in "\n".join(rest)
-
-
-def links(torch_version, macos):
-    return [fault.link.rsplit("/", 1)[1] for fault in faults.known_faults(torch_version, macos)]
-
-
-@pytest.mark.parametrize(
-    "torch_version, macos, expected",
-    [
-        ("2.13.0", "", []),
-        ("2.13.0", "15.5", ["188045", "mps.py"]),
-        ("2.13.0", "26.1", ["188045", "14380", "mps.py"]),
-        ("2.13.0", "27.0", ["197796", "188045", "14380", "mps.py"]),
-        ("2.12.1", "27.0", ["188045", "14380", "mps.py"]),
-        ("2.14.0", "27.0", ["197805", "mps.py"]),
-        ("2.14.1+cpu", "27.0", ["mps.py"]),
-        ("2.15.0", "27.0", []),
-    ],
-)
-def test_known_faults_of_torch_on_macos(torch_version, macos, expected):
-    assert links(torch_version, macos) == expected
-
-
-def test_the_import_warns_of_faults_that_end_a_program():
-    with pytest.warns(UserWarning, match="torch 2.14.0 on macOS 27.0: .*197805") as warned:
-        faults.warn_of_faults("2.14.0", "27.0")
-    assert len(warned) == 1
 
 
 UNKNOWN_POINTERS = """

@@ -81,7 +81,6 @@ FILES = {
         "  score = Made(item=lambda: 0.75)\n"
         "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
     ),
-    "k2/python/k2/mps/check.py": PROGRAM,
     # Only the tests that read wheels call these functions.
     "k2/python/k2/mps/__init__.py": (
         "import importlib.metadata, json\n"
@@ -142,6 +141,7 @@ def make_buildable(empty) -> support.Sandbox:
     shutil.copy(ROOT / "pyproject.toml", empty.root)
     (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
     support.write(empty.root / "tools/k2mps", {"__init__.py": "", "build/__init__.py": ""})
+    support.write(empty.root / "k2_mac", {"__init__.py": "", "check.py": PROGRAM})
     make_environment(empty.root / ".venv")
     empty.use_installed_torch()
     work = empty.clone("authoring")

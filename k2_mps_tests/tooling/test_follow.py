@@ -140,7 +140,7 @@ def test_superseded_patches_are_dropped_before_the_build(tmp_path):
     (tmp_path / "ci").mkdir()
     shutil.copy(support.TOOLS.parent / "ci/follow.py", tmp_path / "ci")
     assert support.ran(sys.executable, "ci/follow.py", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "ran").read_text() == "lint\nbuild\ntest upstream-cpu parity\n"
+    assert (tmp_path / "ran").read_text() == "lint\nbuild\ntest upstream-cpu parity k2_mac\n"
     text = (tmp_path / "build/follow.md").read_text()
     assert "* one.patch is dropped: upstream has its lines\n* two.patch is dropped" in text
 

@@ -72,9 +72,9 @@ def changed(source: str, changes: dict[str, str]) -> str:
 REWRITTEN_TRAIN = changed(
     TRAIN,
     {
-        "torch.cuda.amp import GradScaler, autocast": "k2.mps.gpu import GradScaler, autocast",
+        "torch.cuda.amp import GradScaler, autocast": "k2_mac.gpu import GradScaler, autocast",
         "import DistributedDataParallel as DDP": (
-            "import DistributedDataParallel as DDP\nfrom k2.mps import gpu"
+            "import DistributedDataParallel as DDP\nfrom k2_mac import gpu"
         ),
         "device_ids=[rank]": "device_ids=[gpu.pick_device(rank).index]",
         "mp.spawn(": "gpu.spawn(",
@@ -172,13 +172,13 @@ def test_calls_of_cuda_are_rewritten_and_other_files_stay(empty, icefall):
     assert (icefall / "icefall/dist.py").read_text() == changed(
         DIST,
         {
-            "import distributed as dist": "import distributed as dist\nfrom k2.mps import gpu",
+            "import distributed as dist": "import distributed as dist\nfrom k2_mac import gpu",
             '"nccl"': "gpu.dist_backend()",
             "torch.cuda.set_device": "gpu.set_device",
         },
     )
     scaling = (icefall / "egs/yesno/scaling.py").read_text()
-    assert "from k2.mps.gpu import custom_bwd, custom_fwd" in scaling
+    assert "from k2_mac.gpu import custom_bwd, custom_fwd" in scaling
     assert "y.to(gpu.get_autocast_dtype())" in scaling
 
 
@@ -310,7 +310,7 @@ def main():
 REWRITTEN_STREAMING = changed(
     STREAMING,
     {
-        "FbankOptions\n\n": "FbankOptions\nfrom k2.mps import gpu\n\n",
+        "FbankOptions\n\n": "FbankOptions\nfrom k2_mac import gpu\n\n",
         "opts.device = device": 'opts.device = "cpu" if device.type == "mps" else device',
         "samples.to(device))": "samples.to(opts.device)).to(device)",
         "torch.cuda.is_available()": "gpu.is_available()",
@@ -340,7 +340,7 @@ def test_each_form_of_a_call_is_rewritten_or_stays(shape):
         assert rewriting.rewrite(source)[0] == source
         return
     rewritten = rewriting.rewrite(source)[0]
-    assert rewritten == f"import torch\nfrom k2.mps import gpu\n{expected}\n"
+    assert rewritten == f"import torch\nfrom k2_mac import gpu\n{expected}\n"
     ast.parse(rewritten)
     assert rewriting.rewrite(rewritten)[0] == rewritten
 
@@ -350,19 +350,19 @@ def test_line_ends_stay(end):
     source = end.join(["import torch", "torch.cuda.empty_cache()", ""]) if end else "import torch"
     expected = source.replace("torch.cuda.empty", "gpu.empty")
     if end:
-        ours = "from k2.mps import gpu" + ("\n" if end == "\r" else end)
+        ours = "from k2_mac import gpu" + ("\n" if end == "\r" else end)
         expected = expected.replace(f"import torch{end}", f"import torch{end}{ours}")
     assert rewriting.rewrite(source)[0] == expected
 
 
 def test_a_byte_order_mark_stays():
-    expected = "\ufefffrom k2.mps import gpu\ngpu.empty_cache()\n"
+    expected = "\ufefffrom k2_mac import gpu\ngpu.empty_cache()\n"
     assert rewriting.rewrite("\ufefftorch.cuda.empty_cache()\n")[0] == expected
 
 
 def test_the_import_comes_after_a_docstring():
     source = '"""Says what\nit does."""\ntorch.cuda.empty_cache()\n'
-    expected = source.replace('."""\n', '."""\nfrom k2.mps import gpu\n').replace("torch.c", "c")
+    expected = source.replace('."""\n', '."""\nfrom k2_mac import gpu\n').replace("torch.c", "c")
     assert rewriting.rewrite(source)[0] == expected.replace("cuda.empty", "gpu.empty")
 
 

@@ -125,8 +125,9 @@ def test_the_wheel_has_the_package(wheel):
         extension,
         "k2/__init__.py",
         "k2/mps/__init__.py",
-        "k2/mps/check.py",
         "k2/torch_version.py",
+        "k2_mac/__init__.py",
+        "k2_mac/check.py",
     ]
 
 

@@ -98,7 +98,7 @@ def test_every_change_except_of_pages_makes_wheels():
         assert [found[key] for key in found if "paths" in key] == [["docs/**", "**.md"]]
     text = (FOLDER / "wheels.yml").read_text()
     names = set(" ".join(re.findall(r'SUITE="([^"]+)"', text)).split())
-    assert names == {"kernels", "parity", "upstream-mps"}
+    assert names == {"kernels", "parity", "k2_mac", "upstream-mps"}
 
 
 def test_no_job_may_write_except_for_issues_and_releases(workflow):

@@ -112,16 +112,16 @@ def cross_checks() -> list[Check]:
 def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
     """Returns the known faults of a version of torch on a version of macOS, as failed checks.
 
-    k2 itself has the table of these faults.
+    The package k2_mac has the table of these faults.
 
     Args:
       macos: the version of macOS, such as "14.5"; empty on other systems.  If it is empty, the
         result is empty.
     """
-    table = project.root / "patches/files/k2/python/k2/mps/faults.py"
+    table = project.root / "k2_mac/faults.py"
     if not macos or not table.is_file():
         return []
-    # The table is run as a program, because an import would write compiled code into patches/.
+    # The table is run as a program, because `import k2_mac` would import k2.
     known_faults = runpy.run_path(str(table))["known_faults"]
     return [
         Check(

@@ -241,7 +241,7 @@ def recipes_command(
 ) -> None:
     """Rewrite recipes, such as icefall's or ZipVoice's, for mps.
 
-    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2.mps.gpu. The
+    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2_mac.gpu. The
     rewritten recipes still work with CUDA. See docs/icefall.md.
     """
     from k2mps.core.git import quoted

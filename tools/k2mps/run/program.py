@@ -52,7 +52,7 @@ class Program:
 
 
 CHECK = Program(
-    "k2.mps.check", "comparison with the CPU", "k2mps test parity, to see which tests fail"
+    "k2_mac.check", "comparison with the CPU", "k2mps test parity, to see which tests fail"
 )
 COMMITS = Program(
     "k2_mps_tests.commits",

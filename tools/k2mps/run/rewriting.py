@@ -1,6 +1,6 @@
-"""Rewrites a recipe that was written for CUDA, so that the recipe calls k2.mps.gpu.
+"""Rewrites a recipe that was written for CUDA, so that the recipe calls k2_mac.gpu.
 
-Each known call of torch.cuda becomes a call of a function of `k2.mps.gpu`.  On a machine with CUDA,
+Each known call of torch.cuda becomes a call of a function of `k2_mac.gpu`.  On a machine with CUDA,
 this function has the same effect as torch's function.  Python's own parser finds the expressions to
 rewrite.  The rewrite changes only these expressions, and adds an import.  A second rewrite changes
 nothing.
@@ -44,7 +44,7 @@ _FOR_CUDA = {
 _WIDE = ("torch.double", "torch.float64")
 _AMP = "torch.cuda.amp"
 _BYTE_ORDER_MARK = "\ufeff"
-_OURS = "from k2.mps import gpu"
+_OURS = "from k2_mac import gpu"
 
 
 class _Edit(NamedTuple):
@@ -163,7 +163,7 @@ class _Text:
         return [bisect.bisect_right(self._starts, match.start()) for match in matches]
 
     def import_of_ours(self, tree: ast.Module) -> _Edit:
-        """Returns the edit that imports k2.mps.gpu.
+        """Returns the edit that imports k2_mac.gpu.
 
         The import comes after the last import; without imports, after the docstring; without a
         docstring, before the first statement.
@@ -254,7 +254,7 @@ class _Rewriter:
         self._cuda.append((self.text.start(node), self.text.end(node), text))
 
     def _ours_only(self, start: int, end: int) -> bool:
-        """Whether, after the edits, a part of the program calls k2.mps.gpu but not torch.cuda."""
+        """Whether, after the edits, a part of the program calls k2_mac.gpu but not torch.cuda."""
         ours = [one for one in self.edits if start <= one.start and one.end <= end]
         left = [
             text
@@ -300,7 +300,7 @@ class _Rewriter:
         if node.module == _AMP and not node.level:
             start = self.text.bytes.find(_AMP.encode(), self.text.start(node), self.text.end(node))
             if start >= 0:
-                self.edits.append(_Edit(start, start + len(_AMP), b"k2.mps.gpu"))
+                self.edits.append(_Edit(start, start + len(_AMP), b"k2_mac.gpu"))
 
     def _arguments(self, node: ast.arguments) -> None:
         plain = [*node.posonlyargs, *node.args]

@@ -73,6 +73,7 @@ SUITES = (
     Suite("emulator", "emulator/tests", on_k2=False, platforms=("linux",)),
     Suite("kernels", "k2_mps_tests/kernels", on_k2=False),
     Suite("parity", "k2_mps_tests/parity"),
+    Suite("k2_mac", "k2_mac/tests"),
     Suite(
         "examples", "k2_mps_tests/examples", marked=True, extras=("examples",), spread="loadgroup"
     ),

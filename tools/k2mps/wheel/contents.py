@@ -1,8 +1,8 @@
 """Makes the name, the files and the metadata of a wheel of the patched k2.
 
 A wheel has the same files as upstream's own wheels: `_k2`, its libraries in k2/lib, and the Python
-package.  The names, times, modes and order of the files depend only on the input.  So two wheels of
-the same input are bit for bit identical.
+package.  It also has the package k2_mac of this repository.  The names, times, modes and order of
+the files depend only on the input.  So two wheels of the same input are bit for bit identical.
 """
 
 import base64
@@ -20,6 +20,7 @@ from k2mps.build import provenance, toolchain
 from k2mps.build.builder import TORCH_VERSION, Built
 from k2mps.build.doctor import Device
 from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
 
 _PACKAGE = "k2/python/"
@@ -91,7 +92,15 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     )
 
 
-def contents(checkout: Checkout, built: Built, description: Description) -> dict[str, bytes]:
+def of_k2_mac(project: Project) -> dict[str, bytes]:
+    """Returns the files of the package k2_mac, by path in a wheel."""
+    modules = sorted((project.root / "k2_mac").glob("*.py"))
+    return {f"k2_mac/{path.name}": path.read_bytes() for path in modules}
+
+
+def contents(
+    project: Project, checkout: Checkout, built: Built, description: Description
+) -> dict[str, bytes]:
     """Returns the files of a wheel except RECORD, by path in the wheel."""
     root = checkout.directory
     names = checkout.git.text("ls-files", _PACKAGE + "k2").splitlines()
@@ -111,7 +120,7 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
             files[f"k2/lib/{path.name}"] = path.read_bytes()
     if (root / "LICENSE").exists():
         files[f"{description.info}/LICENSE"] = (root / "LICENSE").read_bytes()
-    return {**files, **metadata_files(description)}
+    return {**files, **of_k2_mac(project), **metadata_files(description)}
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:
@@ -119,7 +128,7 @@ def metadata_files(description: Description) -> dict[str, bytes]:
     files = {
         "METADATA": _METADATA.format_map(fields).encode(),
         "WHEEL": _WHEEL.format_map(fields).encode(),
-        "top_level.txt": b"_k2\nk2\n",
+        "top_level.txt": b"_k2\nk2\nk2_mac\n",
         provenance.FILE: provenance.as_bytes(description.origin),
     }
     return {f"{description.info}/{name}": content for name, content in files.items()}

@@ -13,6 +13,7 @@ from k2mps.core.objects import File
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import series_tip
 from k2mps.wheel.archive import WheelFile
+from k2mps.wheel.contents import of_k2_mac
 
 # The paths of k2's libraries in a wheel.
 LIBRARY = re.compile(
@@ -42,7 +43,8 @@ class Problem:
 class Reference:
     """The contents that a correct wheel must have."""
 
-    python: Mapping[str, bytes]  # the Python files of the patched k2, by path in a wheel
+    # The Python files of the patched k2 and of k2_mac, by path in a wheel.
+    python: Mapping[str, bytes]
     # For a macOS wheel, the text of each file of kernels, by path in k2; empty for other wheels.
     kernels: Mapping[str, bytes]
     origin: str  # the id of the tree of the patched k2
@@ -82,6 +84,7 @@ def gather(
         if name.startswith(_PACKAGE) and name.endswith(".py")
     }
     paths = (str(project.root), str(checkout.directory))
+    python |= of_k2_mac(project)
     reference = Reference(python, {}, tree, paths, interpreter=interpreter)
     if not wheel.tag.platform.startswith("macosx"):
         return reference

@@ -26,6 +26,8 @@ except ImportError as error:
         assert word in str(error), error
 torch.__version__ = right
 import k2
+import k2_mac
+assert k2_mac.__file__.startswith({folder!r}), k2_mac.__file__
 info = k2.mps.build_info()
 assert info["version"] == k2.__dev_version__ == {version!r}, info
 assert info["patched_tree"] == {tree!r}, info
@@ -57,7 +59,7 @@ def make(environment: Environment, checkout: Checkout, request: builder.Request)
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
-    pack(draft, description, contents(checkout, built, description))
+    pack(draft, description, contents(project, checkout, built, description))
     verify.check(draft, environment, checkout, request.python)
     if not request.crossed:
         _try_import(environment, draft, built.origin["patched_tree"])
@@ -72,7 +74,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     With its option -S, Python ignores the .pth files of .venv, which may lead to another k2.
     """
     root = environment.project.build_root
-    check = _CHECK.format(version=wheel.name.split("-")[1], tree=tree)
+    version = wheel.name.split("-")[1]
     with (
         tempfile.TemporaryDirectory(dir=root, prefix="wheel-test-") as folder,
         environment.reporter.task(f"importing {wheel.name}"),
@@ -85,7 +87,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
         }
         for arguments in (
             ["-m", "pip", "install", "--target", folder, *options, wheel],
-            ["-S", "-c", check],
+            ["-S", "-c", _CHECK.format(version=version, tree=tree, folder=folder)],
         ):
             environment.run(arguments, cwd=Path(folder), environment=variables).check(
                 errors.CheckFailedError,

@@ -28,7 +28,7 @@ def no_graph(function: Callable) -> Callable:
     If an argument is a tensor on mps, torch.compile does not compile the
     function, but calls it between two compiled graphs.  Up to torch 2.14, if
     two values in a compiled graph have the same mask, the graph can use one of
-    the values in place of the other, see faults.py.
+    the values in place of the other.
     '''
 
     @functools.wraps(function)

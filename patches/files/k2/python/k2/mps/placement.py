@@ -26,7 +26,7 @@ import _k2
 
 
 def path_of_costs() -> Optional[Path]:
-    '''Return the path of the file with the measurements of k2.mps.calibrate.
+    '''Return the path of the file with the costs that were measured here.
 
     Returns:
       The value of the environment variable K2_MPS_COSTS, or None if the
@@ -70,8 +70,7 @@ def use_saved_costs() -> None:
                               costs['call'])
     except Exception as error:  # noqa: a bad file must not stop `import k2`
         warnings.warn(f'k2 cannot read the costs in {path_of_costs()}: '
-                      f'{error}.  To write the file again: '
-                      'python -m k2.mps.calibrate')
+                      f'{error}.  Delete the file, or measure again.')
 
 
 def placements() -> List:
@@ -123,6 +122,5 @@ def explain() -> str:
                      f' ({saved.get("device")}, {saved.get("date")}).')
     else:
         lines.append('The estimates are from other machines, none of them '
-                     'Apple\'s.  `python -m k2.mps.calibrate` measures this '
-                     'one.')
+                     'Apple\'s.')
     return '\n'.join(lines)

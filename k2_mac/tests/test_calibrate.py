@@ -1,4 +1,4 @@
-"""k2.mps.explain() reports where k2 ran operations; k2.mps.calibrate measures their costs."""
+"""k2.mps.explain() reports where k2 ran operations; k2_mac.calibrate measures their costs."""
 
 import json
 import platform
@@ -9,8 +9,8 @@ import _k2
 import k2
 import pytest
 import torch
-from k2.mps import calibrate
 
+from k2_mac import calibrate
 from k2_mps_tests.parity.helpers import python, random_fsa_vec
 
 OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores", "intersect_dense_pruned"}
@@ -76,11 +76,11 @@ def _python(path, *arguments):
 
 
 def _calibrate(path, steady):
-    """Runs k2.mps.calibrate in a new process.
+    """Runs k2_mac.calibrate in a new process.
 
     steady: by how much the rounds of a measurement may differ; -1 refuses every measurement.
     """
-    program = "import sys; from k2.mps import calibrate; "
+    program = "import sys; from k2_mac import calibrate; "
     program += f"calibrate.STEADY = {steady}; sys.exit(calibrate.main())"
     return _python(path, "-c", program)
 
@@ -95,7 +95,7 @@ def test_calibrate_keeps_nothing_that_is_not_steady(tmp_path):
 
 def test_a_dry_run_of_calibrate_keeps_nothing(tmp_path):
     path = tmp_path / "costs.json"
-    found = _python(path, "-m", "k2.mps.calibrate", "--dry-run")
+    found = _python(path, "-m", "k2_mac.calibrate", "--dry-run")
     assert found.returncode == 0, found.stderr
     assert re.search(r"the rounds differ by \d+%", found.stdout)
     emulated = "these are no times of a GPU" in found.stdout
@@ -143,7 +143,7 @@ def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
     assert "from other machines" in _python(path, "-c", program).stdout
 
     path.write_text(json.dumps({"another": saved, platform.node(): saved}))
-    assert _python(path, "-m", "k2.mps.calibrate", "--forget").returncode == 0
+    assert _python(path, "-m", "k2_mac.calibrate", "--forget").returncode == 0
     assert set(json.loads(path.read_text())) == {"another"}
 
 
@@ -154,10 +154,10 @@ def test_a_damaged_file_is_a_warning(tmp_path):
         path.write_text(text)
         found = _python(path, "-c", "import k2; print(k2.__name__)")
         assert found.stdout.strip() == "k2"
-        assert "python -m k2.mps.calibrate" in found.stderr
+        assert f"k2 cannot read the costs in {path}" in found.stderr
 
 
 def test_without_a_file_for_costs_calibrate_fails():
-    found = _python("", "-m", "k2.mps.calibrate")
+    found = _python("", "-m", "k2_mac.calibrate")
     assert found.returncode == 1
     assert "K2_MPS_COSTS is empty" in found.stderr

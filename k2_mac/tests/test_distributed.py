@@ -1,4 +1,4 @@
-"""k2.mps.distributed: two processes train one model on mps, with gloo."""
+"""k2_mac.distributed: two processes train one model on mps, with gloo."""
 
 import concurrent.futures
 import datetime
@@ -11,12 +11,12 @@ import sys
 import k2
 import pytest
 import torch
-from k2.mps import distributed
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from k2_mac import distributed
 from k2_mps_tests.parity.helpers import MPS
 from k2_mps_tests.running import ran
 
@@ -404,7 +404,7 @@ def test_recipes_start_their_processes_by_themselves_or_by_torchrun(tmp_path):
 PROGRAM = f"""
 import torch
 import torch.distributed as dist
-from k2.mps import gpu
+from k2_mac import gpu
 
 
 def run(rank, world_size):

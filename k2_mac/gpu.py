@@ -1,25 +1,10 @@
-# Copyright      2026  The k2-mps authors
-#
-# See ../../../../LICENSE for clarification regarding multiple authors
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-'''The functions of torch.cuda that recipes call, for CUDA and for mps.
+"""The functions of torch.cuda that recipes call, for CUDA and for mps.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
 torch's function; if torch has no CTC kernel for mps, k2 computes the loss on
 mps.  ``spawn`` is like the function of ``torch.multiprocessing``::
 
-    from k2.mps import gpu
+    from k2_mac import gpu
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
@@ -28,11 +13,11 @@ for mps what CUDA's function does for CUDA.  Without a GPU, ``pick_device()``
 returns the CPU, and the other functions do what CUDA's functions do without a
 GPU: ``autocast`` casts nothing, ``GradScaler`` scales nothing, and the amounts
 of memory are 0.
-'''
+"""
+
 import os
+from collections.abc import Callable
 from typing import Any
-from typing import Callable
-from typing import Optional
 
 import torch
 
@@ -41,18 +26,18 @@ from .torch_ctc import gpu_ctc_loss as ctc_loss  # noqa: F401
 
 
 def device_type() -> str:
-    '''Return the device type for ``torch.autocast``: 'mps' if
-    :func:`pick_device` returns mps, else 'cuda'.'''
-    return 'mps' if _on_mps() else 'cuda'
+    """Return the device type for ``torch.autocast``: 'mps' if
+    :func:`pick_device` returns mps, else 'cuda'."""
+    return "mps" if _on_mps() else "cuda"
 
 
 def is_available() -> bool:
-    '''Return whether torch can use a GPU, by CUDA or by mps.'''
+    """Return whether torch can use a GPU, by CUDA or by mps."""
     return torch.cuda.is_available() or _on_mps()
 
 
 def pick_device(index: int = 0) -> torch.device:
-    '''Return the device to compute on: a CUDA device if there is one, else mps
+    """Return the device to compute on: a CUDA device if there is one, else mps
     if torch can use mps, else the CPU.
 
     For mps, the result has the index 0, because ``tensor.device`` has this
@@ -63,35 +48,34 @@ def pick_device(index: int = 0) -> torch.device:
       index:
         The index of the CUDA device.  mps and the CPU ignore it: if several
         Macs train together, the process on each Mac computes on ``mps:0``.
-    '''
+    """
     if torch.cuda.is_available():
-        return torch.device('cuda', index)
-    return torch.device('mps', 0) if _on_mps() else torch.device('cpu')
+        return torch.device("cuda", index)
+    return torch.device("mps", 0) if _on_mps() else torch.device("cpu")
 
 
 def set_device(index: int) -> None:
-    '''Call ``torch.cuda.set_device``.  Do nothing for mps, which has one
-    device.'''
+    """Call ``torch.cuda.set_device``.  Do nothing for mps, which has one
+    device."""
     if not _on_mps():
         torch.cuda.set_device(index)
 
 
 def dist_backend() -> str:
-    '''Return the backend for ``torch.distributed.init_process_group``: 'nccl'
+    """Return the backend for ``torch.distributed.init_process_group``: 'nccl'
     with CUDA, else 'gloo'.
 
-    Without CUDA, this function calls :func:`k2.mps.distributed.enable`, so that
+    Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that
     gloo takes tensors on mps.
-    '''
+    """
     if torch.cuda.is_available():
-        return 'nccl'
+        return "nccl"
     distributed.enable()
-    return 'gloo'
+    return "gloo"
 
 
-def spawn(fn: Callable, args: tuple = (), nprocs: int = 1,
-          **kwargs: Any) -> Any:
-    '''Call ``torch.multiprocessing.spawn``, unless torchrun started this
+def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
+    """Call ``torch.multiprocessing.spawn``, unless torchrun started this
     program.
 
     If torchrun started this process, the function spawns no process and returns
@@ -100,35 +84,34 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1,
 
     Raises:
       ValueError: torchrun started a number of processes other than ``nprocs``.
-    '''
+    """
     if not torch.distributed.is_torchelastic_launched():
         return torch.multiprocessing.spawn(fn, args, nprocs, **kwargs)
-    started = int(os.environ['WORLD_SIZE'])
+    started = int(os.environ["WORLD_SIZE"])
     if started != nprocs:
-        raise ValueError(f'torchrun started {started} processes, but the '
-                         f'program needs {nprocs}')
-    return fn(int(os.environ['RANK']), *args)
+        raise ValueError(f"torchrun started {started} processes, but the program needs {nprocs}")
+    return fn(int(os.environ["RANK"]), *args)
 
 
 def double() -> torch.dtype:
-    '''Return ``torch.float32`` on mps, which lacks float64, else
-    ``torch.float64``.'''
+    """Return ``torch.float32`` on mps, which lacks float64, else
+    ``torch.float64``."""
     return torch.float32 if _on_mps() else torch.float64
 
 
 def memory_allocated(device: Any = None) -> int:
-    '''Return how many bytes tensors and k2's objects occupy on the GPU.'''
+    """Return how many bytes tensors and k2's objects occupy on the GPU."""
     if _on_mps():
         return torch.mps.current_allocated_memory()
     return torch.cuda.memory_allocated(device)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    '''Return the peak of :func:`memory_allocated`, in bytes.
+    """Return the peak of :func:`memory_allocated`, in bytes.
 
     Old releases of torch record no peak for mps.  With these releases, return
     :func:`memory_reserved`.
-    '''
+    """
     if _on_mps():
         try:
             return torch.accelerator.max_memory_allocated()
@@ -139,7 +122,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    '''Reset the peak of :func:`max_memory_allocated`.'''
+    """Reset the peak of :func:`max_memory_allocated`."""
     if _on_mps():
         torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
@@ -147,15 +130,15 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def memory_reserved(device: Any = None) -> int:
-    '''Return how many bytes the driver has given to the process, including
-    torch's cache.'''
+    """Return how many bytes the driver has given to the process, including
+    torch's cache."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.memory_reserved(device)
 
 
 def empty_cache() -> None:
-    '''Give the unused memory in torch's cache back to the driver.'''
+    """Give the unused memory in torch's cache back to the driver."""
     if _on_mps():
         torch.mps.empty_cache()
     else:
@@ -163,7 +146,7 @@ def empty_cache() -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    '''Wait until the GPU has done all work that was launched.'''
+    """Wait until the GPU has done all work that was launched."""
     if _on_mps():
         torch.mps.synchronize()
     elif torch.cuda.is_available():
@@ -171,46 +154,44 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_bf16_supported() -> bool:
-    '''Return whether the GPU computes with bfloat16; mps always does.'''
+    """Return whether the GPU computes with bfloat16; mps always does."""
     return _on_mps() or torch.cuda.is_bf16_supported()
 
 
-def autocast(enabled: bool = True, dtype: torch.dtype = torch.float16,
-             cache_enabled: bool = True) -> torch.autocast:
-    '''Like ``torch.cuda.amp.autocast``.'''
-    return torch.autocast(device_type(), dtype=dtype, enabled=enabled,
-                          cache_enabled=cache_enabled)
+def autocast(
+    enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True
+) -> torch.autocast:
+    """Like ``torch.cuda.amp.autocast``."""
+    return torch.autocast(device_type(), dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
 def is_autocast_enabled() -> bool:
-    '''Return whether autocast is on for the GPU.
+    """Return whether autocast is on for the GPU.
 
     Without an argument, ``torch.is_autocast_enabled`` answers for CUDA only.
-    '''
+    """
     return torch.is_autocast_enabled(device_type())
 
 
 def get_autocast_dtype() -> torch.dtype:
-    '''Like ``torch.get_autocast_gpu_dtype``.'''
+    """Like ``torch.get_autocast_gpu_dtype``."""
     return torch.get_autocast_dtype(device_type())
 
 
 class GradScaler(torch.amp.GradScaler):
-    '''Like ``torch.cuda.amp.GradScaler``.'''
+    """Like ``torch.cuda.amp.GradScaler``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(device_type(), *args, **kwargs)
 
 
-def custom_fwd(fwd: Optional[Callable] = None, *,
-               cast_inputs: Optional[torch.dtype] = None) -> Callable:
-    '''Like ``torch.cuda.amp.custom_fwd``.'''
-    return torch.amp.custom_fwd(fwd, device_type=device_type(),
-                                cast_inputs=cast_inputs)
+def custom_fwd(fwd: Callable | None = None, *, cast_inputs: torch.dtype | None = None) -> Callable:
+    """Like ``torch.cuda.amp.custom_fwd``."""
+    return torch.amp.custom_fwd(fwd, device_type=device_type(), cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable) -> Callable:
-    '''Like ``torch.cuda.amp.custom_bwd``.'''
+    """Like ``torch.cuda.amp.custom_bwd``."""
     return torch.amp.custom_bwd(bwd, device_type=device_type())
 
 

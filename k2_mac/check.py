@@ -1,22 +1,7 @@
-# Copyright      2026  The k2-mps authors
-#
-# See ../../../../LICENSE for clarification regarding multiple authors
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-'''Tests whether k2 on mps is right and fast on this machine.
+"""Tests whether k2 on mps is right and fast on this machine.
 
-    python -m k2.mps.check
-    python -m k2.mps.check --html check.html
+    python -m k2_mac.check
+    python -m k2_mac.check --html check.html
 
 The program lists the facts about the machine.  Then the program computes the
 main losses and algorithms on the CPU and on mps, compares values and gradients,
@@ -24,50 +9,48 @@ and times both devices.
 
 The exit code is 0 if all results agree, 1 if a result differs, 2 for a wrong
 command line, and 3 if there is no mps device that k2 can use.
-'''
+"""
+
 import argparse
 import dataclasses
 import platform
 import statistics
 import sys
 import time
-from typing import Callable
-from typing import Dict
-from typing import List
-from typing import Optional
-from typing import Tuple
+from collections.abc import Callable
 
 import _k2
 import k2
 import torch
 
-from k2.mps.faults import known_faults
+from k2_mac.faults import known_faults
 
 OK, DIFFERS, NO_DEVICE = 0, 1, 3
 
 # The sizes of the problems: (sequences, frames, symbols, target length).
-SIZES = {'small': (4, 60, 12, 8), 'large': (32, 400, 60, 50)}
+SIZES = {"small": (4, 60, 12, 8), "large": (32, 400, 60, 50)}
 
 EPS = torch.finfo(torch.float32).eps
 
 
 @dataclasses.dataclass
 class Fact:
-    '''A fact about this machine.
+    """A fact about this machine.
 
     Attributes:
       name: the name of the fact.
       found: the value, in words.
       wanted: what is wrong and what to do; empty if the value is good.
-    '''
+    """
+
     name: str
     found: str
-    wanted: str = ''
+    wanted: str = ""
 
 
 @dataclasses.dataclass
 class Comparison:
-    '''The comparison of an operation's results on mps and on the CPU.
+    """The comparison of an operation's results on mps and on the CPU.
 
     Attributes:
       name: the name of the operation.
@@ -76,11 +59,12 @@ class Comparison:
         if an element is NaN or infinite on one device only.
       tolerance: the largest difference that is allowed.
       error: the error that the operation raised on mps, or an empty text.
-    '''
+    """
+
     name: str
     difference: float
     tolerance: float
-    error: str = ''
+    error: str = ""
 
     @property
     def ok(self) -> bool:
@@ -90,13 +74,14 @@ class Comparison:
 
 @dataclasses.dataclass
 class Timing:
-    '''The times of an operation.
+    """The times of an operation.
 
     Attributes:
       name: the name of the operation.
       cpu, mps: the median time of several runs on the device, in seconds.
       counted: what k2.mps.counters() counted in one run on mps.
-    '''
+    """
+
     name: str
     cpu: float
     mps: float
@@ -105,7 +90,7 @@ class Timing:
 
 @dataclasses.dataclass
 class Result:
-    '''The results of all checks.
+    """The results of all checks.
 
     Attributes:
       facts: the facts about this machine.
@@ -114,18 +99,18 @@ class Result:
       comparisons, timings: empty if there is no device.
       times_count: whether the times of mps are times of a GPU; true only on
         macOS.
-    '''
-    facts: List[Fact]
+    """
+
+    facts: list[Fact]
     name: str
     size: str
-    comparisons: List[Comparison] = dataclasses.field(default_factory=list)
-    timings: List[Timing] = dataclasses.field(default_factory=list)
-    times_count: bool = dataclasses.field(
-        default_factory=lambda: platform.system() == 'Darwin')
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+    timings: list[Timing] = dataclasses.field(default_factory=list)
+    times_count: bool = dataclasses.field(default_factory=lambda: platform.system() == "Darwin")
 
     @property
     def status(self) -> int:
-        '''The exit code.'''
+        """The exit code."""
         if any(fact.wanted for fact in self.facts):
             return NO_DEVICE
         ok = self.comparisons and all(each.ok for each in self.comparisons)
@@ -133,61 +118,72 @@ class Result:
 
     @property
     def device(self) -> str:
-        '''The name of mps on this machine.'''
-        return f'mps ({self.name})'
+        """The name of mps on this machine."""
+        return f"mps ({self.name})"
 
     @property
     def unit(self) -> str:
-        '''The unit of the times, with a warning if mps is not a GPU.'''
-        unit = f'milliseconds, size {self.size}'
-        return unit if self.times_count else f'{unit}, NOT OF A GPU'
+        """The unit of the times, with a warning if mps is not a GPU."""
+        unit = f"milliseconds, size {self.size}"
+        return unit if self.times_count else f"{unit}, NOT OF A GPU"
 
-    def verdict(self) -> List[str]:
-        '''The verdict, in sentences.'''
+    def verdict(self) -> list[str]:
+        """The verdict, in sentences."""
         if self.status == NO_DEVICE:
-            return ['k2 cannot use mps here. It works on the CPU.',
-                    *(f'{fact.name}: {fact.wanted}' for fact in self.facts
-                      if fact.wanted)]
+            return [
+                "k2 cannot use mps here. It works on the CPU.",
+                *(f"{fact.name}: {fact.wanted}" for fact in self.facts if fact.wanted),
+            ]
         wrong = [each.name for each in self.comparisons if not each.ok]
         if wrong:
-            lines = [f'DO NOT TRAIN on this device: {", ".join(wrong)}'
-                     ' differ from the CPU by more than rounding explains.']
+            lines = [
+                f"DO NOT TRAIN on this device: {', '.join(wrong)}"
+                " differ from the CPU by more than rounding explains."
+            ]
         else:
-            lines = [f'{len(self.comparisons)} of {len(self.comparisons)}'
-                     ' operations agree with the CPU, values and gradients.']
+            lines = [
+                f"{len(self.comparisons)} of {len(self.comparisons)}"
+                " operations agree with the CPU, values and gradients."
+            ]
         if not self.times_count:
-            return [*lines, f'{self.device} on {platform.system()} is not the'
-                    ' GPU of a Mac: its times say nothing about speed.']
+            return [
+                *lines,
+                f"{self.device} on {platform.system()} is not the"
+                " GPU of a Mac: its times say nothing about speed.",
+            ]
         faster = [each.name for each in self.timings if each.mps < each.cpu]
-        lines.append(f'{self.device} is faster for'
-                     f' {", ".join(faster) or "none"}, of {len(self.timings)}'
-                     f' operations timed at size {self.size}.')
+        lines.append(
+            f"{self.device} is faster for"
+            f" {', '.join(faster) or 'none'}, of {len(self.timings)}"
+            f" operations timed at size {self.size}."
+        )
         return lines
 
 
-def examine() -> List[Fact]:
-    '''Return the facts that decide whether k2 can use mps.'''
+def examine() -> list[Fact]:
+    """Return the facts that decide whether k2 can use mps."""
     release = platform.mac_ver()[0]
     available = torch.backends.mps.is_available()
-    problem = k2.mps.unavailable_reason() or ''
+    problem = k2.mps.unavailable_reason() or ""
     return [
-        Fact('k2', _k2.version.__version__),
-        Fact('torch', torch.__version__),
-        Fact('Python', platform.python_version()),
-        Fact('system', f'macOS {release}' if release else platform.platform()),
-        Fact('processor', platform.machine()),
-        Fact('k2 with mps', 'yes' if k2.with_mps else 'no'),
-        Fact('mps device', 'yes' if available else 'no',
-             problem.replace('\n', ' ')),
-        *(Fact('known fault', f'{fault.what} ({fault.link})')
-          for fault in known_faults(torch.__version__, release)),
+        Fact("k2", _k2.version.__version__),
+        Fact("torch", torch.__version__),
+        Fact("Python", platform.python_version()),
+        Fact("system", f"macOS {release}" if release else platform.platform()),
+        Fact("processor", platform.machine()),
+        Fact("k2 with mps", "yes" if k2.with_mps else "no"),
+        Fact("mps device", "yes" if available else "no", problem.replace("\n", " ")),
+        *(
+            Fact("known fault", f"{fault.what} ({fault.link})")
+            for fault in known_faults(torch.__version__, release)
+        ),
     ]
 
 
 # Each function that returns an Operation makes the input on the CPU, with
 # torch's random generator.  The Operation copies the input to a device and
 # returns a Run.  The Run computes the tensors to compare.
-Run = Callable[[], List[torch.Tensor]]
+Run = Callable[[], list[torch.Tensor]]
 Operation = Callable[[torch.device], Run]
 
 
@@ -195,11 +191,10 @@ def _leaf(x: torch.Tensor) -> torch.Tensor:
     return x.detach().requires_grad_(True)
 
 
-def _ctc_input(size: str) -> Tuple[torch.Tensor, torch.Tensor, List]:
+def _ctc_input(size: str) -> tuple[torch.Tensor, torch.Tensor, list]:
     N, T, symbols, length = SIZES[size]
     logits = torch.randn(N, T, symbols)
-    segments = torch.tensor([[i, 0, T - T // 8 * (i % 4)] for i in range(N)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, T - T // 8 * (i % 4)] for i in range(N)], dtype=torch.int32)
     # k2 expects the longest segment first.
     segments = segments[torch.argsort(segments[:, 2], descending=True)]
     targets = torch.randint(1, symbols, (N, length)).tolist()
@@ -216,8 +211,11 @@ def _ctc_loss(size: str) -> Operation:
         def run():
             leaf = _leaf(there)
             loss = k2.ctc_loss(
-                graphs, k2.DenseFsaVec(leaf.log_softmax(-1), segments),
-                output_beam=10, reduction='sum')
+                graphs,
+                k2.DenseFsaVec(leaf.log_softmax(-1), segments),
+                output_beam=10,
+                reduction="sum",
+            )
             loss.backward()
             return [loss, leaf.grad]
 
@@ -236,11 +234,15 @@ def _decoding(size: str) -> Operation:
 
         def run():
             lattice = k2.intersect_dense_pruned(
-                topo, k2.DenseFsaVec(there, segments), search_beam=10,
-                output_beam=4, min_active_states=20, max_active_states=500)
+                topo,
+                k2.DenseFsaVec(there, segments),
+                search_beam=10,
+                output_beam=4,
+                min_active_states=20,
+                max_active_states=500,
+            )
             best = k2.shortest_path(lattice, use_double_scores=True)
-            return [best.get_tot_scores(use_double_scores=True,
-                                        log_semiring=False), best.labels]
+            return [best.get_tot_scores(use_double_scores=True, log_semiring=False), best.labels]
 
         return run
 
@@ -250,16 +252,15 @@ def _decoding(size: str) -> Operation:
 def _tot_scores(size: str) -> Operation:
     logits, segments, targets = _ctc_input(size)
     lattice = k2.intersect_dense(
-        k2.ctc_graph(targets), k2.DenseFsaVec(logits.log_softmax(-1),
-                                              segments), output_beam=20)
+        k2.ctc_graph(targets), k2.DenseFsaVec(logits.log_softmax(-1), segments), output_beam=20
+    )
 
     def prepare(device):
         there = lattice.to(device)
 
         def run():
             fsas = there.clone().requires_grad_(True)
-            scores = fsas.get_tot_scores(use_double_scores=True,
-                                         log_semiring=True)
+            scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
             scores.sum().backward()
             return [scores, fsas.grad]
 
@@ -268,13 +269,16 @@ def _tot_scores(size: str) -> Operation:
     return prepare
 
 
-def _rnnt_input(size: str) -> Tuple[torch.Tensor, ...]:
+def _rnnt_input(size: str) -> tuple[torch.Tensor, ...]:
     N, T, symbols, length = SIZES[size]
     T //= 4
-    boundary = torch.tensor([[0, 0, length - i % 3, T - i % 5]
-                             for i in range(N)])
-    return (torch.randn(N, T, symbols), torch.randn(N, length + 1, symbols),
-            torch.randint(1, symbols, (N, length)), boundary)
+    boundary = torch.tensor([[0, 0, length - i % 3, T - i % 5] for i in range(N)])
+    return (
+        torch.randn(N, T, symbols),
+        torch.randn(N, length + 1, symbols),
+        torch.randint(1, symbols, (N, length)),
+        boundary,
+    )
 
 
 def _rnnt_simple(size: str) -> Operation:
@@ -286,9 +290,15 @@ def _rnnt_simple(size: str) -> Operation:
         def run():
             leaves = [_leaf(x) for x in (am, lm)]
             loss = k2.rnnt_loss_smoothed(
-                am=leaves[0], lm=leaves[1], symbols=symbols,
-                termination_symbol=0, lm_only_scale=0.1, am_only_scale=0.1,
-                boundary=boundary, reduction='sum')
+                am=leaves[0],
+                lm=leaves[1],
+                symbols=symbols,
+                termination_symbol=0,
+                lm_only_scale=0.1,
+                am_only_scale=0.1,
+                boundary=boundary,
+                reduction="sum",
+            )
             loss.backward()
             return [loss, *(leaf.grad for leaf in leaves)]
 
@@ -300,8 +310,14 @@ def _rnnt_simple(size: str) -> Operation:
 def _rnnt_pruned(size: str) -> Operation:
     am, lm, symbols, boundary = inputs = _rnnt_input(size)
     _, grads = k2.rnnt_loss_simple(
-        lm=lm, am=am, symbols=symbols, termination_symbol=0,
-        boundary=boundary, reduction='sum', return_grad=True)
+        lm=lm,
+        am=am,
+        symbols=symbols,
+        termination_symbol=0,
+        boundary=boundary,
+        reduction="sum",
+        return_grad=True,
+    )
     ranges = k2.get_rnnt_prune_ranges(*grads, boundary, 5)
 
     def prepare(device):
@@ -311,8 +327,7 @@ def _rnnt_pruned(size: str) -> Operation:
         def run():
             leaves = [_leaf(x) for x in (am, lm)]
             pruned = k2.do_rnnt_pruning(*leaves, there)
-            loss = k2.rnnt_loss_pruned(sum(pruned), symbols, there, 0,
-                                       boundary, reduction='sum')
+            loss = k2.rnnt_loss_pruned(sum(pruned), symbols, there, 0, boundary, reduction="sum")
             loss.backward()
             return [loss, *(leaf.grad for leaf in leaves)]
 
@@ -331,8 +346,7 @@ def _swoosh(size: str) -> Operation:
         def run():
             # The backward pass rounds the gradient at random, so compare the
             # derivative.
-            return [*k2.swoosh_l_forward_and_deriv(there),
-                    *k2.swoosh_r_forward_and_deriv(there)]
+            return [*k2.swoosh_l_forward_and_deriv(there), *k2.swoosh_r_forward_and_deriv(there)]
 
         return run
 
@@ -361,32 +375,32 @@ def _ragged(size: str) -> Operation:
 
 # {name: (the function that makes the operation, the largest difference that is
 # allowed)}.  Each operation computes some of its steps in float32.
-OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
+OPERATIONS: dict[str, tuple[Callable[[str], Operation], float]] = {
     # k2 computes scores in double precision.  But torch's log_softmax rounds to
     # float32, and so does k2 when it returns scores.  The gradient is a softmax
     # minus a posterior.  The posterior is the exponential of a sum over frames.
-    'ctc_loss': (_ctc_loss, 1000 * EPS),
-    'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
-    'get_tot_scores': (_tot_scores, 100 * EPS),
+    "ctc_loss": (_ctc_loss, 1000 * EPS),
+    "intersect_dense_pruned, shortest_path": (_decoding, 100 * EPS),
+    "get_tot_scores": (_tot_scores, 100 * EPS),
     # The recursion computes in float32, with values in the hundreds.  The
     # rounding errors of these values add up over hundreds of steps.  The
     # gradient contains exponentials of these values.
-    'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
-    'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
-    'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
-    'RaggedTensor.logsumexp': (_ragged, 20 * EPS),
+    "rnnt_loss_smoothed": (_rnnt_simple, 5000 * EPS),
+    "rnnt_loss_pruned": (_rnnt_pruned, 5000 * EPS),
+    "swoosh_l, swoosh_r": (_swoosh, 20 * EPS),
+    "RaggedTensor.logsumexp": (_ragged, 20 * EPS),
 }
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    '''Return the difference between a result on the CPU and the same result on
-    mps, as described at Comparison.difference.'''
+    """Return the difference between a result on the CPU and the same result on
+    mps, as described at Comparison.difference."""
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
-        return float('nan')
+        return float("nan")
     finite = torch.isfinite(cpu)
     if not torch.equal(cpu[~finite].nan_to_num(), mps[~finite].nan_to_num()):
-        return float('nan')
+        return float("nan")
     if not finite.any():
         return 0.0
     scale = cpu[finite].abs().max().clamp(min=torch.finfo().tiny)
@@ -394,21 +408,21 @@ def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
 
 
 def compare(name: str, size: str) -> Comparison:
-    '''Compute an operation on both devices, and compare the results.
+    """Compute an operation on both devices, and compare the results.
 
     Args:
       name: a key of OPERATIONS.
       size: a key of SIZES.
-    '''
+    """
     make, tolerance = OPERATIONS[name]
     torch.manual_seed(1)
     operation = make(size)
-    expected = operation(torch.device('cpu'))()
+    expected = operation(torch.device("cpu"))()
     try:
-        found = operation(torch.device('mps', 0))()
+        found = operation(torch.device("mps", 0))()
     except RuntimeError as error:  # the type of torch's and k2's errors
-        reason = str(error).strip().split('\n')[0]
-        return Comparison(name, float('nan'), tolerance, reason)
+        reason = str(error).strip().split("\n")[0]
+        return Comparison(name, float("nan"), tolerance, reason)
     differences = [_difference(*pair) for pair in zip(expected, found)]
     # Python's max() may drop a NaN.
     worst = float(torch.tensor(differences).max())
@@ -416,23 +430,22 @@ def compare(name: str, size: str) -> Comparison:
 
 
 def measure(name: str, size: str, seconds: float) -> Timing:
-    '''Time an operation on both devices.
+    """Time an operation on both devices.
 
     Args:
       name: a key of OPERATIONS.
       size: a key of SIZES.
       seconds: the time limit for each device, which may be exceeded because
         there are at least three runs.
-    '''
+    """
     torch.manual_seed(1)
     operation = OPERATIONS[name][0](size)
 
     def median(device: torch.device) -> float:
-        synchronize = (torch.mps.synchronize if device.type == 'mps' else
-                       lambda: None)
+        synchronize = torch.mps.synchronize if device.type == "mps" else lambda: None
         run = operation(device)
         run()  # compiles kernels, fills caches
-        times: List[float] = []
+        times: list[float] = []
         while len(times) < 3 or sum(times) < seconds and len(times) < 100:
             synchronize()
             begin = time.perf_counter()
@@ -441,8 +454,8 @@ def measure(name: str, size: str, seconds: float) -> Timing:
             times.append(time.perf_counter() - begin)
         return statistics.median(times)
 
-    mps = torch.device('mps', 0)
-    cpu_seconds, mps_seconds = median(torch.device('cpu')), median(mps)
+    mps = torch.device("mps", 0)
+    cpu_seconds, mps_seconds = median(torch.device("cpu")), median(mps)
     run = operation(mps)
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
@@ -451,15 +464,14 @@ def measure(name: str, size: str, seconds: float) -> Timing:
 
 
 def check(size: str, seconds: float) -> Result:
-    '''Collect the facts, compare all operations, and time them.
+    """Collect the facts, compare all operations, and time them.
 
     Args:
       size: the size of the timed problems, a key of SIZES.  Comparisons use
         both sizes.
       seconds: as for measure().
-    '''
-    name = (torch.backends.mps.get_name()
-            if torch.backends.mps.is_available() else '')
+    """
+    name = torch.backends.mps.get_name() if torch.backends.mps.is_available() else ""
     result = Result(examine(), name, size)
     if result.status == NO_DEVICE:
         return result
@@ -475,52 +487,80 @@ def check(size: str, seconds: float) -> Result:
     return result
 
 
-def _table(head: List[str], rows: List[List[str]]) -> List[str]:
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows)]
-    return ['  '.join(cell.ljust(width) if number == 0 else cell.rjust(width)
-                      for number, (cell, width) in enumerate(zip(row, widths)))
-            .rstrip() for row in (head, *rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in (head, *rows)
+    ]
 
 
-def text(result: Result) -> List[str]:
-    '''Return the result as lines for a terminal.'''
-    lines = [f'{fact.name}: {fact.found}' for fact in result.facts]
+def text(result: Result) -> list[str]:
+    """Return the result as lines for a terminal."""
+    lines = [f"{fact.name}: {fact.found}" for fact in result.facts]
     if result.comparisons:
-        lines += ['', *_table(
-            ['mps against the CPU', 'difference', 'allowed', ''],
-            [[each.name, f'{each.difference:.1e}', f'{each.tolerance:.1e}',
-              each.error or ('ok' if each.ok else 'WRONG')]
-             for each in result.comparisons])]
+        lines += [
+            "",
+            *_table(
+                ["mps against the CPU", "difference", "allowed", ""],
+                [
+                    [
+                        each.name,
+                        f"{each.difference:.1e}",
+                        f"{each.tolerance:.1e}",
+                        each.error or ("ok" if each.ok else "WRONG"),
+                    ]
+                    for each in result.comparisons
+                ],
+            ),
+        ]
     if result.timings:
-        lines += ['', *_table(
-            [result.unit, 'cpu', result.device, 'dispatches', 'waits'],
-            [[each.name, f'{each.cpu * 1e3:.2f}', f'{each.mps * 1e3:.2f}',
-              str(each.counted.dispatches), str(each.counted.waits)]
-             for each in result.timings])]
-    return [*lines, '', *result.verdict()]
+        lines += [
+            "",
+            *_table(
+                [result.unit, "cpu", result.device, "dispatches", "waits"],
+                [
+                    [
+                        each.name,
+                        f"{each.cpu * 1e3:.2f}",
+                        f"{each.mps * 1e3:.2f}",
+                        str(each.counted.dispatches),
+                        str(each.counted.waits),
+                    ]
+                    for each in result.timings
+                ],
+            ),
+        ]
+    return [*lines, "", *result.verdict()]
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    '''Run the program, and return the exit code.'''
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program, and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog='python -m k2.mps.check',
-        description='Compare k2 on mps with k2 on the CPU, on this machine.')
-    parser.add_argument('--html', metavar='FILE',
-                        help='also write a page, with plots')
-    parser.add_argument('--size', choices=list(SIZES), default='large',
-                        help='the size of the timed problems')
-    parser.add_argument('--seconds', type=float, default=2.0,
-                        help='the time limit of each operation and device')
+        prog="python -m k2_mac.check",
+        description="Compare k2 on mps with k2 on the CPU, on this machine.",
+    )
+    parser.add_argument("--html", metavar="FILE", help="also write a page, with plots")
+    parser.add_argument(
+        "--size", choices=list(SIZES), default="large", help="the size of the timed problems"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="the time limit of each operation and device"
+    )
     options = parser.parse_args(arguments)
     result = check(options.size, options.seconds)
-    print('\n'.join(text(result)))
+    print("\n".join(text(result)))
     if options.html:
-        from k2.mps import check_page
-        with open(options.html, 'w', encoding='utf-8') as stream:
+        from k2_mac import check_page
+
+        with open(options.html, "w", encoding="utf-8") as stream:
             stream.write(check_page.page(result))
-        print(f'wrote {options.html}')
+        print(f"wrote {options.html}")
     return result.status
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

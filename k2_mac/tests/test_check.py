@@ -1,4 +1,4 @@
-"""python -m k2.mps.check finds wrong results, and names the machine."""
+"""python -m k2_mac.check finds wrong results, and names the machine."""
 
 import dataclasses
 import platform
@@ -9,8 +9,8 @@ import _k2
 import k2
 import pytest
 import torch
-from k2.mps import check, check_page
 
+from k2_mac import check, check_page
 from k2_mps_tests.parity.helpers import python
 
 QUICK = ["--size", "small", "--seconds", "0"]
@@ -18,7 +18,7 @@ QUICK = ["--size", "small", "--seconds", "0"]
 
 def test_this_device_is_good(tmp_path):
     path = tmp_path / "check.html"
-    result = python("-m", "k2.mps.check", *QUICK, "--html", path)
+    result = python("-m", "k2_mac.check", *QUICK, "--html", path)
     assert result.returncode == check.OK, result.stdout + result.stderr
     number = len(check.OPERATIONS)
     assert f"{number} of {number} operations agree" in result.stdout
@@ -36,7 +36,7 @@ def test_this_device_is_good(tmp_path):
 
 
 COMPARE_SMALL_PROBLEMS = """
-from k2.mps import check
+from k2_mac import check
 wrong = [name for name in check.OPERATIONS if not check.compare(name, "small").ok]
 assert not wrong, wrong
 """
@@ -100,7 +100,7 @@ def test_the_page_has_a_column_needed_only_if_the_column_has_text(wanted):
 def test_a_gpu_that_runs_kernels_with_few_threads():
     """k2 works if pipelines allow only 256 threads.  Metal has such limits for large kernels."""
     variables = {"K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"}
-    result = python("-m", "k2.mps.check", *QUICK, **variables)
+    result = python("-m", "k2_mac.check", *QUICK, **variables)
     assert result.returncode == check.OK, result.stdout + result.stderr
 
 

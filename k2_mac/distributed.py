@@ -1,21 +1,6 @@
-# Copyright      2026  The k2-mps authors
-#
-# See ../../../../LICENSE for clarification regarding multiple authors
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-'''torch.distributed for tensors on mps, on one Mac or on several::
+"""torch.distributed for tensors on mps, on one Mac or on several::
 
-    k2.mps.distributed.enable()
+    k2_mac.distributed.enable()
     torch.distributed.init_process_group('gloo', rank=rank, world_size=2)
     model = DistributedDataParallel(model.to('mps'))
 
@@ -35,57 +20,69 @@ For other collectives, these results are tensors on the CPU, which share the
 memory of the tensors on mps.  The ``Work`` of an asynchronous ``all_reduce``
 does not support a timeout in ``wait()``.  Its ``is_success()`` and its
 ``get_future()`` report failures.
-'''
+"""
+
+from collections.abc import Callable
 from typing import Any
-from typing import Callable
-from typing import List
-from typing import Optional
 
+import k2
 import torch
-
-import _k2
 
 # The operators of c10d that take tensors, except allreduce_, which
 # _all_reduce() implements.
-_COLLECTIVES = ('allgather_', '_allgather_base_', 'allgather_coalesced_',
-                'allgather_into_tensor_coalesced_', 'allreduce_coalesced_',
-                'alltoall_', 'alltoall_base_', 'barrier', 'broadcast_',
-                'gather_', 'recv_', 'recv_any_source_', 'reduce_',
-                'reduce_scatter_', '_reduce_scatter_base_',
-                'reduce_scatter_tensor_coalesced_', 'scatter_', 'send')
+_COLLECTIVES = (
+    "allgather_",
+    "_allgather_base_",
+    "allgather_coalesced_",
+    "allgather_into_tensor_coalesced_",
+    "allreduce_coalesced_",
+    "alltoall_",
+    "alltoall_base_",
+    "barrier",
+    "broadcast_",
+    "gather_",
+    "recv_",
+    "recv_any_source_",
+    "reduce_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_",
+    "scatter_",
+    "send",
+)
 
 # torch drops the implementations when this object is destroyed.
-_library: Optional[torch.library.Library] = None
+_library: torch.library.Library | None = None
 
 
 def enable() -> None:
-    '''Make torch.distributed's backend gloo accept tensors on mps.
+    """Make torch.distributed's backend gloo accept tensors on mps.
 
     Each process must call this function before its first collective.  A second
     call does nothing.
 
     Raises:
       RuntimeError: this torch was built without torch.distributed.
-    '''
+    """
     global _library
     if _library is not None:
         return
     if not torch.distributed.is_available():
-        raise RuntimeError('this torch was built without torch.distributed')
-    _library = torch.library.Library('c10d', 'IMPL', 'MPS')
+        raise RuntimeError("this torch was built without torch.distributed")
+    _library = torch.library.Library("c10d", "IMPL", "MPS")
     for name in _COLLECTIVES:
         _library.impl(name, _on_host(getattr(torch.ops.c10d, name).default))
-    _library.impl('allreduce_', _all_reduce)
+    _library.impl("allreduce_", _all_reduce)
 
 
 def _on_host(operator: torch._ops.OpOverload) -> Callable:
-    '''Return the implementation of a collective for mps: it runs the CPU's
-    implementation on the memory of the tensors on mps.'''
+    """Return the implementation of a collective for mps: it runs the CPU's
+    implementation on the memory of the tensors on mps."""
 
     def collective(*args: Any) -> Any:
         # The GPU may still be writing the tensors that gloo sends, or using the
         # memory that gloo receives into.
-        _k2.mps_synchronize()
+        k2.mps.synchronize()
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:
             return ans
@@ -95,21 +92,21 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
     return collective
 
 
-def _all_reduce(tensors: List[torch.Tensor], *args: Any) -> Any:
-    '''The implementation of ``allreduce_`` for mps.
+def _all_reduce(tensors: list[torch.Tensor], *args: Any) -> Any:
+    """The implementation of ``allreduce_`` for mps.
 
     DistributedDataParallel takes the gradients from the future of the ``Work``,
     so the result of the future must be on mps.
-    '''
+    """
     operator = torch.ops.c10d.allreduce_.default
     _, boxed = _on_host(operator)(tensors, *args)
     work = torch.distributed.Work.unbox(boxed)
     names = [argument.name for argument in operator._schema.arguments[1:]]
-    if not dict(zip(names, args)).get('async_op', True):
+    if not dict(zip(names, args)).get("async_op", True):
         work.wait()
         return tensors, boxed
 
-    def result(future: torch.futures.Future) -> List[torch.Tensor]:
+    def result(future: torch.futures.Future) -> list[torch.Tensor]:
         future.wait()  # raises gloo's error, if there is one
         return tensors
 
@@ -119,7 +116,7 @@ def _all_reduce(tensors: List[torch.Tensor], *args: Any) -> Any:
 
 
 def _aliases(value: Any) -> Any:
-    '''Return arguments with each tensor on mps replaced by its _alias().'''
+    """Return arguments with each tensor on mps replaced by its _alias()."""
     if isinstance(value, (list, tuple)):
         return type(value)(_aliases(v) for v in value)
     is_mps = isinstance(value, torch.Tensor) and value.is_mps
@@ -127,9 +124,10 @@ def _aliases(value: Any) -> Any:
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    '''Return a tensor on the CPU that shares the memory of a tensor on mps.'''
+    """Return a tensor on the CPU that shares the memory of a tensor on mps."""
     if tensor.numel() == 0:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     storage = torch.mps._host_alias_storage(tensor.untyped_storage())
     return torch.empty(0, dtype=tensor.dtype).set_(
-        storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+        storage, tensor.storage_offset(), tensor.size(), tensor.stride()
+    )

@@ -1,10 +1,10 @@
-"""After k2.mps.install_ctc_loss(), torch's ctc_loss gives the CPU's results on mps."""
+"""After k2_mac.install_ctc_loss(), torch's ctc_loss gives the CPU's results on mps."""
 
-import k2
 import pytest
 import torch
 import torch.nn.functional as F
 
+import k2_mac
 from k2_mps_tests.parity.helpers import MPS
 
 NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS = 12, 4, 6
@@ -24,9 +24,9 @@ NATIVE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
 
 @pytest.fixture(autouse=True)
 def installed(placement):
-    k2.mps.install_ctc_loss(force=True)
+    k2_mac.install_ctc_loss(force=True)
     yield
-    k2.mps.uninstall_ctc_loss()
+    k2_mac.uninstall_ctc_loss()
 
 
 def _log_probs(*shape):
@@ -141,16 +141,16 @@ def test_wrong_arguments_are_refused(call, reason):
 
 def test_uninstall_restores_torchs_function():
     ours = F.ctc_loss
-    k2.mps.install_ctc_loss(force=True)  # A second call changes nothing.
+    k2_mac.install_ctc_loss(force=True)  # A second call changes nothing.
     assert F.ctc_loss is ours
-    k2.mps.uninstall_ctc_loss()
+    k2_mac.uninstall_ctc_loss()
     assert F.ctc_loss.__module__ == "torch.nn.functional"
 
 
 def test_a_kernel_of_torch_is_left_alone():
     """From version 2.14 on, torch has its own kernel of ctc_loss for mps, which k2 then uses."""
     ours = F.ctc_loss
-    k2.mps.uninstall_ctc_loss()
+    k2_mac.uninstall_ctc_loss()
     torchs = F.ctc_loss
-    k2.mps.install_ctc_loss()
-    assert F.ctc_loss is k2.mps.gpu.ctc_loss is (torchs if NATIVE else ours)
+    k2_mac.install_ctc_loss()
+    assert F.ctc_loss is k2_mac.gpu.ctc_loss is (torchs if NATIVE else ours)

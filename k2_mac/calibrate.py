@@ -1,23 +1,8 @@
-# Copyright      2026  The k2-mps authors
-#
-# See ../../../../LICENSE for clarification regarding multiple authors
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-'''Measure the times of operations on this machine, in Metal and on the host.
+"""Measure the times of operations on this machine, in Metal and on the host.
 
-    python -m k2.mps.calibrate             # measure, keep the result
-    python -m k2.mps.calibrate --dry-run   # only measure
-    python -m k2.mps.calibrate --forget    # back to k2's own estimates
+    python -m k2_mac.calibrate             # measure, keep the result
+    python -m k2_mac.calibrate --dry-run   # only measure
+    python -m k2_mac.calibrate --forget    # back to k2's own estimates
 
 The program takes less than 10 seconds.  ``import k2`` reads the result.  From
 this result, k2 then estimates whether Metal or the host is faster.
@@ -28,7 +13,8 @@ times each call in several rounds.  The time of a round is the time of its
 fastest call, and the costs are computed from the fastest rounds.  If the times
 of a call's rounds differ by more than STEADY, the program does not keep the
 result.
-'''
+"""
+
 import argparse
 import contextlib
 import dataclasses
@@ -38,12 +24,12 @@ import os
 import platform
 import sys
 import time
-from typing import Callable, Dict, Iterator, List, Tuple
+from collections.abc import Callable, Iterator
 
 import k2
 import k2.mps
-from k2.mps import placement
 import torch
+from k2.mps import placement
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
@@ -69,14 +55,15 @@ STEADY = 0.15
 
 @dataclasses.dataclass
 class Measured:
-    '''The times of one call.
+    """The times of one call.
 
     Attributes:
       rounds: the time of the fastest call of each round, in nanoseconds.
       work, steps: the work and the steps of the call.  k2 estimates the time of
         the call from both, see k2/csrc/mps/placement.h.
-    '''
-    rounds: List[float]
+    """
+
+    rounds: list[float]
     work: float
     steps: float
 
@@ -86,23 +73,20 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        '''The time of the slowest round divided by the time of the fastest
-        round, minus 1.'''
+        """The time of the slowest round divided by the time of the fastest
+        round, minus 1."""
         return max(self.rounds) / min(self.rounds) - 1
 
 
-def _problems(num_frames: int,
-              pruned_frames: int) -> Dict[str, Callable[[], None]]:
-    '''Return {name of an operation: a function that calls the operation}.'''
+def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], None]]:
+    """Return {name of an operation: a function that calls the operation}."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(SEQUENCES, num_frames, SYMBOLS, generator=generator)
-    scores = scores.log_softmax(-1).to('mps').requires_grad_(True)
-    segments = torch.tensor([[i, 0, num_frames] for i in range(SEQUENCES)],
-                            dtype=torch.int32)
-    targets = torch.randint(1, SYMBOLS, (SEQUENCES, TARGETS),
-                            generator=generator)
-    graph = k2.ctc_graph(targets.tolist(), device='mps')
-    topo = k2.ctc_topo(SYMBOLS - 1, device='mps')
+    scores = scores.log_softmax(-1).to("mps").requires_grad_(True)
+    segments = torch.tensor([[i, 0, num_frames] for i in range(SEQUENCES)], dtype=torch.int32)
+    targets = torch.randint(1, SYMBOLS, (SEQUENCES, TARGETS), generator=generator)
+    graph = k2.ctc_graph(targets.tolist(), device="mps")
+    topo = k2.ctc_topo(SYMBOLS - 1, device="mps")
     dense = k2.DenseFsaVec(scores, segments)
     one = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
     one_dense = k2.DenseFsaVec(scores, one)
@@ -116,19 +100,18 @@ def _problems(num_frames: int,
         lattice.get_tot_scores(True, True).sum().backward(retain_graph=True)
 
     return {
-        'intersect_dense':
-        lambda: k2.intersect_dense(graph, dense, output_beam=8.0),
-        'ctc_loss':
-        lambda: k2.ctc_loss(graph, dense).backward(retain_graph=True),
-        'get_tot_scores': tot_scores,
-        'intersect_dense_pruned':
-        lambda: k2.intersect_dense_pruned(topo, one_dense, 20, 8, 30, 10000),
+        "intersect_dense": lambda: k2.intersect_dense(graph, dense, output_beam=8.0),
+        "ctc_loss": lambda: k2.ctc_loss(graph, dense).backward(retain_graph=True),
+        "get_tot_scores": tot_scores,
+        "intersect_dense_pruned": lambda: k2.intersect_dense_pruned(
+            topo, one_dense, 20, 8, 30, 10000
+        ),
     }
 
 
 def _time(call: Callable[[], None]) -> float:
-    '''Time several calls, and return the shortest time, in nanoseconds.'''
-    times: List[float] = []
+    """Time several calls, and return the shortest time, in nanoseconds."""
+    times: list[float] = []
     while len(times) < MOST_CALLS:
         limit = LONG_SECONDS if len(times) < LEAST_CALLS else MOST_SECONDS
         if sum(times) >= limit * 1e9:
@@ -142,44 +125,43 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    '''Let `who` run the operations that both the host and Metal can run.
+    """Let `who` run the operations that both the host and Metal can run.
     `who` is 'host' or 'metal'.  torch uses one thread, so that the times do not
-    depend on how many cores are free.'''
-    before, threads = os.environ.get('K2_MPS_FORCE'), torch.get_num_threads()
-    os.environ['K2_MPS_FORCE'] = who
+    depend on how many cores are free."""
+    before, threads = os.environ.get("K2_MPS_FORCE"), torch.get_num_threads()
+    os.environ["K2_MPS_FORCE"] = who
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        del os.environ['K2_MPS_FORCE']
+        del os.environ["K2_MPS_FORCE"]
         if before is not None:
-            os.environ['K2_MPS_FORCE'] = before
+            os.environ["K2_MPS_FORCE"] = before
 
 
 def _first(name: str, call: Callable[[], None]) -> Measured:
-    '''Call once, so that kernels are compiled and caches are full.  Return a
-    Measured that has no rounds yet.'''
+    """Call once, so that kernels are compiled and caches are full.  Return a
+    Measured that has no rounds yet."""
     call()
     torch.mps.synchronize()
     last = {p.operation: p for p in placement.placements()}[name]
     return Measured([], last.last_work, last.last_steps)
 
 
-def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:
-    '''Measure each operation that both Metal and the host can do.
+def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Measure each operation that both Metal and the host can do.
 
     Returns:
       A dict with the costs of each operation, see k2/csrc/mps/placement.h; and
       a dict with the largest Measured.spread of each operation.
-    '''
-    short, long = [_problems(*frames)
-                   for frames in zip(FRAMES, PRUNED_FRAMES)]
+    """
+    short, long = [_problems(*frames) for frames in zip(FRAMES, PRUNED_FRAMES)]
     calls = {}
     for name in short:
-        calls[name, 'host', 'long'] = long[name]
-        calls[name, 'metal', 'short'] = short[name]
-        calls[name, 'metal', 'long'] = long[name]
+        calls[name, "host", "long"] = long[name]
+        calls[name, "metal", "short"] = short[name]
+        calls[name, "metal", "long"] = long[name]
     found = {}
     for key, call in calls.items():
         with _forced(key[1]):
@@ -190,51 +172,54 @@ def measure() -> Tuple[Dict[str, Dict[str, float]], Dict[str, float]]:
                 found[key].rounds.append(_time(call))
     costs, spread = {}, {}
     for name in short:
-        host = found[name, 'host', 'long']
-        first = found[name, 'metal', 'short']
-        last = found[name, 'metal', 'long']
-        step = (max(0.0, last.time - first.time) / (last.steps - first.steps))
+        host = found[name, "host", "long"]
+        first = found[name, "metal", "short"]
+        last = found[name, "metal", "long"]
+        step = max(0.0, last.time - first.time) / (last.steps - first.steps)
         costs[name] = {
-            'host': host.time / host.work,
-            'step': step,
-            'call': max(0.0, first.time - step * first.steps),
+            "host": host.time / host.work,
+            "step": step,
+            "call": max(0.0, first.time - step * first.steps),
         }
         spread[name] = max(each.spread for each in (host, first, last))
     return costs, spread
 
 
-def _save(costs: Dict[str, Dict[str, float]]) -> None:
-    '''Replace this machine's entry in the file.  If `costs` is empty, remove
-    the entry.'''
+def _save(costs: dict[str, dict[str, float]]) -> None:
+    """Replace this machine's entry in the file.  If `costs` is empty, remove
+    the entry."""
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = json.loads(path.read_text()) if path.is_file() else {}
     saved.pop(platform.node(), None)
     if costs:
         saved[platform.node()] = {
-            'device': torch.backends.mps.get_name(),
-            'date': datetime.date.today().isoformat(),
-            'costs': costs,
+            "device": torch.backends.mps.get_name(),
+            "date": datetime.date.today().isoformat(),
+            "costs": costs,
         }
     # Replace the file as a whole: another process that imports k2 meanwhile
     # must not read a part of the new file.
-    new = path.with_name(f'{path.name}.{os.getpid()}')
-    new.write_text(json.dumps(saved, indent=1) + '\n')
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(saved, indent=1) + "\n")
     new.replace(path)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog='python -m k2.mps.calibrate',
-        description=__doc__.splitlines()[0])
-    parser.add_argument('--dry-run', action='store_true',
-                        help='do not keep the result')
-    parser.add_argument('--forget', action='store_true',
-                        help='forget what was measured on this machine')
+        prog="python -m k2_mac.calibrate", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--dry-run", action="store_true", help="do not keep the result")
+    parser.add_argument(
+        "--forget", action="store_true", help="forget what was measured on this machine"
+    )
     options = parser.parse_args()
     if not options.dry_run and placement.path_of_costs() is None:
-        print('K2_MPS_COSTS is empty, so there is no file to keep the result '
-              'in: unset it, or give --dry-run.', file=sys.stderr)
+        print(
+            "K2_MPS_COSTS is empty, so there is no file to keep the result "
+            "in: unset it, or give --dry-run.",
+            file=sys.stderr,
+        )
         return 1
     if options.forget:
         _save({})
@@ -244,25 +229,30 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     costs, spread = measure()
-    print(f'{torch.backends.mps.get_name()}, nanoseconds:')
+    print(f"{torch.backends.mps.get_name()}, nanoseconds:")
     units = {p.operation: p for p in placement.placements()}
     for name, each in costs.items():
         work, steps = units[name].work, units[name].steps
-        print(f'{name}: the host {each["host"]:.3g} x {work}, Metal '
-              f'{each["step"]:.0f} x {steps} + {each["call"]:.0f}; '
-              f'the rounds differ by {spread[name]:.0%}')
-    if platform.system() != 'Darwin':
-        print('This is not the GPU of a Mac: these are no times of a GPU.')
+        print(
+            f"{name}: the host {each['host']:.3g} x {work}, Metal "
+            f"{each['step']:.0f} x {steps} + {each['call']:.0f}; "
+            f"the rounds differ by {spread[name]:.0%}"
+        )
+    if platform.system() != "Darwin":
+        print("This is not the GPU of a Mac: these are no times of a GPU.")
     if max(spread.values()) > STEADY:
-        print(f'The times are not steady: rounds may differ by {STEADY:.0%}. '
-              'Other programs use this machine, or it saves power. Nothing '
-              'was kept.', file=sys.stderr)
+        print(
+            f"The times are not steady: rounds may differ by {STEADY:.0%}. "
+            "Other programs use this machine, or it saves power. Nothing "
+            "was kept.",
+            file=sys.stderr,
+        )
         return 0 if options.dry_run else 1
     if not options.dry_run:
         _save(costs)
-        print(f'kept in {placement.path_of_costs()}')
+        print(f"kept in {placement.path_of_costs()}")
     return 0
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

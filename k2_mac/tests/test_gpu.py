@@ -1,9 +1,9 @@
-"""On mps, k2.mps.gpu has working versions of the torch.cuda functions that recipes use."""
+"""On mps, k2_mac.gpu has working versions of the torch.cuda functions that recipes use."""
 
 import pytest
 import torch
-from k2.mps import gpu, pick_device
 
+from k2_mac import gpu, pick_device
 from k2_mps_tests.parity.helpers import MPS
 
 MEGABYTE = 1 << 20
