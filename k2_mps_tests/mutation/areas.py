@@ -65,11 +65,11 @@ OF_BINDINGS = {
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
     "stack": ["apply", "authoring", "export", "names_and_order", "status", "checkout"],
-    "carry": ["rebase", "carrying", "submission", "probe", "report"],
+    "carry": ["rebase", "carrying", "submission", "probe"],
     "core": ["cli", "apply", "checkout", "hostile_config", "rebase"],
     "build": ["build", "environment", "interpreter"],
     "run": ["recipes", "suites"],
-    "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_hostile"],
+    "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"],
     "cli": ["cli", "authoring", "status"],
 }
 
