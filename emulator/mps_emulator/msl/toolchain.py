@@ -117,6 +117,9 @@ def dialect_options(fast_math):
         # "on" allows fused multiply-adds within a statement.  Metal's safe math allows them too.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
         "-fno-math-errno",
+        # bfloat rounds after each operation.  By default, clang keeps the precision of float until
+        # the end of an expression.
+        *("-Xclang", "-fbfloat16-excess-precision=none"),
         "-w",
     ]
 

@@ -59,6 +59,7 @@ int f(int n) {
   return n > 0 ? f(n - 1) : 0;
                  ^
 }
+kernel void k(device int *p) { p[0] = f(p[0]); }
 //// recursive_template: recursive call of 'f'
 template <typename T> T f(T n) { return n > 0 ? f(n - 1) : n; }
                                                 ^

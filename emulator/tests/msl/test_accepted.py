@@ -80,6 +80,60 @@ PROGRAMS = [
         " out[1] = b.y ? 0 : f.y;",
         [3, 4],
     ),
+    (
+        "arrays_as_parameters",
+        "template <typename T> T last(T x, const T values[], int n) { return x + values[n - 1]; }"
+        " void set(float values[], device float out[]) { out[1] = values[0] = 6; }",
+        "float values[3] = {1, 2, 3}; out[0] = last(4.0f, values, 3); set(values, out);"
+        " out[2] = values[0];",
+        [7, 6, 6],
+    ),
+    (
+        "recursion_that_no_kernel_reaches",
+        "float g(float x) { return x < 0 ? -g(-x) : x; }"
+        " template <typename T> T f(T x) { return x < 0 ? -f(-x) : x; }",
+        "out[0] = 1;",
+        [1],
+    ),
+    (
+        "constants_with_constructors",
+        "struct Name { char first; uint size;"
+        " constexpr Name(const constant char *text, uint n) constant : first(text[0]), size(n) {}"
+        ' char get() const constant { return first; } };\nconstant Name name("abc", 3);',
+        "out[0] = name.get(); out[1] = name.size;",
+        [ord("a"), 3],
+    ),
+    (
+        "member_functions_for_device_and_constant",
+        "struct Pair { float x, y; float sum() const device { return x + y; }"
+        " float sum() const constant { return x + y; } float sum() const { return x - y; } };"
+        "\nconstant Pair pair = {1, 2};",
+        "out[2] = 5; out[3] = 6; Pair own = {4, 3}; out[0] = ((device Pair *)(out + 2))->sum();"
+        " out[1] = pair.sum(); out[2] = own.sum();",
+        [11, 3, 1],
+    ),
+    (
+        "type_traits",
+        "static_assert(is_convertible_v<float, int> && !is_convertible<device int *, int>::value);"
+        "static_assert(_disjunction<is_same<int, uint>, is_unsigned<uint>>::value);"
+        "static_assert(!_conjunction<is_same<int, uint>, is_unsigned<uint>>::value);"
+        "static_assert(is_same_v<conditional_t<false, int, half>, remove_cv_t<const half>>);",
+        "out[0] = 1;",
+        [1],
+    ),
+    (
+        "logs_drop_their_messages",
+        '#include <metal_logging>\nconstant os_log logger("subsystem", "category");\n',
+        'logger.log_debug("the value is %f", out[0]); out[0] = 2;',
+        [2],
+    ),
+    (
+        "internal_functions",
+        "float f(bfloat x) { return __metal_exp2(float(x), __METAL_MAYBE_FAST_MATH__); }",
+        "out[0] = f(3); out[1] = __metal_fmax(1.0f, 2.0f, __METAL_FAST_MATH__);"
+        " out[2] = __metal_simd_sum(4.0f); out[3] = __metal_simd_shuffle(5.0f, 0);",
+        [8, 2, 4, 5],
+    ),
 ]
 
 

@@ -95,6 +95,8 @@ FUNCTIONS = {
     },
     "atan2(x, y)": (np.arctan2, X, Y),
     "copysign(x, y)": (np.copysign, X, Y),
+    "fast::divide(x, y)": (np.divide, X, Y),
+    "precise::divide(x, y)": (np.divide, X, Y),
     "fmax(x, y)": (np.fmax, X, Y),
     "fmin(x, y)": (np.fmin, X, Y),
     "max(x, y)": (np.fmax, X, Y),
@@ -107,9 +109,18 @@ FUNCTIONS = {
         *(X, Y, Z),
     ),
     "fma(x, y, z)": (lambda x, y, z: x * y + z, X, Y, Z),
+    "powr(abs(x), y)": (lambda x, y: np.abs(x) ** y, X, Y),
+    "saturate(x)": (lambda x: np.clip(x, 0, 1), X),
+    "mix(x, y, 0.25f)": (lambda x, y: 0.75 * x + 0.25 * y, X, Y),
+    "max3(x, y, z)": (lambda x, y, z: np.max([x, y, z], axis=0), X, Y, Z),
+    "min3(x, y, z)": (lambda x, y, z: np.min([x, y, z], axis=0), X, Y, Z),
+    "median3(x, y, z)": (lambda x, y, z: np.median([x, y, z], axis=0), X, Y, Z),
+    "fmax3(x, y, z)": (lambda x, y, z: np.max([x, y, z], axis=0), X, Y, Z),
+    "fmin3(x, y, z)": (lambda x, y, z: np.min([x, y, z], axis=0), X, Y, Z),
+    "fmedian3(x, y, z)": (lambda x, y, z: np.median([x, y, z], axis=0), X, Y, Z),
 }
-# If the two terms of fma's sum almost cancel, the error is relative to the terms, not to the sum.
-TOLERANCES = {"fma(x, y, z)": dict(rtol=1e-6, atol=1e-6)}
+# If the two terms of a sum almost cancel, the error is relative to the terms, not to the sum.
+TOLERANCES = dict.fromkeys(["fma(x, y, z)", "mix(x, y, 0.25f)"], dict(rtol=1e-6, atol=1e-6))
 
 
 @pytest.mark.parametrize("call", FUNCTIONS)
@@ -126,11 +137,20 @@ def test_pi_functions(metal):
     """The results are exact for multiples of a quarter turn."""
     x = np.arange(-16, 17).astype(np.float32) / 4
     quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
-    calls = {"sinpi(x)": 0, "cospi(x)": 2}
+    calls = {"sinpi(x)": 0, "cospi(x)": 2, "tanpi(x)": None}
+    tangents = map_values(metal, "tanpi(x)", [x], np.float32, calls)
+    np.testing.assert_allclose(tangents[1::4], 1, rtol=2 * 2.0**-23)
+    assert not tangents[::4].any() and (abs(tangents[2::4]) > 1e6).all()
+    calls.pop("tanpi(x)")
     for call, ahead in calls.items():
         expected = [quarter[int(n + ahead) % 4] * (-1) ** (int(n + ahead) // 4) for n in x * 4]
         found = map_values(metal, call, [x], np.float32, calls)
         np.testing.assert_allclose(found, expected, rtol=0, atol=6e-8)
+
+
+def test_the_next_number(metal):
+    found = map_values(metal, "nextafter(x, y)", [X, Y], np.float32)
+    np.testing.assert_array_equal(found, np.nextafter(X, Y))
 
 
 def test_the_minimum_of_a_number_and_nan_is_the_number(metal):
@@ -184,6 +204,33 @@ def test_half_precision(metal):
     np.testing.assert_allclose(found, expected, rtol=2.0**-9)
 
 
+def test_precise_and_fast_functions_of_a_half_return_a_float(metal):
+    """Namespaces precise and fast have no function for half, so the half becomes a float."""
+    source = """
+kernel void k(device const half *x, device float *out, device uint *sizes,
+              uint i [[thread_position_in_grid]]) {
+  out[i] = 1 / (1 + precise::exp(x[i])) + fast::max(x[i], half(1));
+  sizes[0] = sizeof(precise::exp(x[i]));
+  sizes[1] = sizeof(exp(x[i]));
+  sizes[2] = sizeof(fast::exp(x[i]));
+  sizes[3] = sizeof(precise::exp(bfloat(x[i])));
+}
+"""
+    x = RANDOM.normal(size=64).astype(np.float16)
+    out, sizes = np.zeros(64, np.float32), np.zeros(4, np.uint32)
+    metal.run(source, "k", [x, out, sizes], 64, 32)
+    assert sizes.tolist() == [4, 2, 4, 4]
+    wide = x.astype(np.float64)
+    expected = 1 / (1 + np.exp(wide)) + np.maximum(wide, 1)
+    # Two units in the last place of the largest term; a half would be off by 2^-11.
+    np.testing.assert_allclose(out, expected, rtol=2 * 2.0**-23)
+
+
+def test_precise_functions_take_no_vector_of_halves(metal):
+    source = "kernel void k(device half2 *x) { x[0] = half2(precise::exp(x[0])); }"
+    assert "no matching function" in metal.refusal(source)
+
+
 def test_conversions_between_precisions(metal):
     """Converts all halves to float, and random and special floats to half."""
     bits = np.arange(65536, dtype=np.uint16)
@@ -208,6 +255,23 @@ def test_brain_floats(metal):
     found = map_values(metal, "float(as_type<bfloat>(x)) * 2.0f", [expected], np.float32)
     wide = (expected.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_array_equal(found, wide * 2)
+
+
+def _rounded_to_bfloat(x):
+    """Rounds floats to the nearest bfloat, ties to even; returns floats."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return (bits + 0x7FFF + (bits >> 16 & 1) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def test_brain_floats_round_after_each_operation(metal):
+    x = _rounded_to_bfloat(RANDOM.uniform(0, 1, 4096))
+    bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+    call = "as_type<ushort>(bfloat(bfloat(1) / (bfloat(1) + as_type<bfloat>(x))))"
+    found = map_values(metal, call, [bits], np.uint16)
+    each = _rounded_to_bfloat(1 / _rounded_to_bfloat(1 + x))
+    once = _rounded_to_bfloat(1 / (1 + x))
+    assert (each != once).sum() > 500  # the inputs tell the two ways apart
+    np.testing.assert_array_equal((found.astype(np.uint32) << 16).view(np.float32), each)
 
 
 def test_several_results(metal):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from metal import TYPES
+from metal import TYPES, floats
 
 NUMBERS = {name: dtype for name, dtype in TYPES.items() if name not in ("bool", "long", "ulong")}
 
@@ -76,6 +76,8 @@ SHUFFLES = {
     "shuffle_up(x[i], 3)": lambda n: (n - 3 if n >= 3 else n, False),
     "shuffle_down(x[i], 1)": lambda n: (min(n + 1, 31), False),
     "shuffle_down(x[i], 3)": lambda n: (n + 3 if n < 29 else n, False),
+    "shuffle_rotate_up(x[i], 3)": lambda n: ((n - 3) % 32, False),
+    "shuffle_rotate_down(x[i], 3)": lambda n: ((n + 3) % 32, False),
     "broadcast(x[i], 2)": lambda n: (2, False),
     "shuffle_and_fill_up(x[i], y, 2)": lambda n: ((n - 2) % 32, n < 2),
     "shuffle_and_fill_down(x[i], y, 2)": lambda n: ((n + 2) % 32, n >= 30),
@@ -147,6 +149,19 @@ kernel void k(device const float *x, device float *out,
     assert (out[:, 1] == 7.75).all()
     assert out[:, 2].tolist() == x[np.arange(32) ^ 1].tolist()
     assert (out[:, 3] == 0).all()
+
+
+def test_prefix_products(metal):
+    source = """
+kernel void k(device const float *x, device float2 *out, uint i [[thread_position_in_grid]]) {
+  out[i] = float2(simd_prefix_inclusive_product(x[i]), simd_prefix_exclusive_product(x[i]));
+}
+"""
+    x = np.tile(floats(1, 2, 0.5, -1), 8)
+    out = np.zeros((32, 2), np.float32)
+    metal.run(source, "k", [x, out], 32, 32)
+    np.testing.assert_array_equal(out[:, 0], x.cumprod())
+    np.testing.assert_array_equal(out[:, 1], np.concatenate([[1], x.cumprod()[:-1]]))
 
 
 def test_votes(metal):

@@ -85,13 +85,16 @@ class Functions:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
     def check_calls(self):
-        """Refuses recursion, and sets `suspends` for each caller of a suspending function."""
+        """Refuses recursion, and sets `suspends` for each caller of a suspending function.
+
+        Metal's compiler accepts recursion that no kernel reaches.
+        """
         state = {}
 
-        def visit(function):
+        def visit(function, is_reached):
             state[function.key] = "open"
             for called, call in function.calls.values():
-                if state.get(called.key) == "open":
+                if state.get(called.key) == "open" and is_reached:
                     self._report.error(
                         call,
                         f"recursive call of '{called.cursor.spelling}': Metal allows recursion "
@@ -99,13 +102,14 @@ class Functions:
                         "does not support such pipelines",
                     )
                 elif called.key not in state:
-                    visit(called)
+                    visit(called, is_reached)
                 function.suspends = function.suspends or called.suspends
             state[function.key] = "done"
 
-        for function in self.all():
-            if function.key not in state:
-                visit(function)
+        for is_reached in (True, False):
+            for function in self.all():
+                if function.key not in state and (function.is_kernel or not is_reached):
+                    visit(function, is_reached)
 
     def suspending_calls(self):
         """Returns the list of Calls of suspending functions.

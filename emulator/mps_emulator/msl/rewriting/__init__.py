@@ -11,12 +11,14 @@ clang's line numbers are the line numbers of the program.  The steps:
                            clang's AST;
 ``methods``                gives each member function the keyword for the address space
                            of its object, `thread` by default;
+``array_parameters``       replaces parameters like `T a[]` with pointers to `thread` memory;
 ``threadgroup_variables``  replaces threadgroup variables with references to memory
                            that the executor allocates;
 ``vectors``                replaces constructors and conversions with calls of functions
                            in include/implementation/prelude.h.
 """
 
+from .array_parameters import ArrayParameters
 from .attributes import Attributes
 from .edits import Edits
 from .instantiations import Instantiations
@@ -48,6 +50,7 @@ class Rewriter:
         Attributes(edits).run()
         instantiations.run()
         Methods(edits).run()
+        ArrayParameters(edits).run()
         ThreadgroupVariables(edits).run()
         Vectors(edits, types).run()
         words.rename()

@@ -9,7 +9,8 @@ the function:
     threadgroup       objects in `threadgroup` memory
 
 C++ for OpenCL has other keywords.  In C++ for OpenCL, a member function without a keyword is for
-objects in any memory.
+objects in any memory.  `device` and `constant` have the same keyword.  So of two member functions
+that differ only in these two words, the second one becomes a comment.
 """
 
 from . import names
@@ -25,6 +26,7 @@ class Methods(Step):
 
     def _rewrite_class(self, scope):
         s = self._structure
+        self._heads = set()  # the texts of the class's member functions, without their bodies
         index = scope.brace + 1
         end = s.match.get(scope.brace, len(self._tokens))
         while index < end:
@@ -64,9 +66,9 @@ class Methods(Step):
                     parameters += 2
                 while s.text(parameters) != "(" and parameters < end:
                     parameters += 1
-                return self._qualify(scope, index, parameters, is_static)
+                return self._qualify(scope, begin, index, parameters, is_static)
             elif text == "(":
-                return self._qualify(scope, index - 1, index, is_static)
+                return self._qualify(scope, begin, index - 1, index, is_static)
             else:
                 index += 1
         return end
@@ -97,9 +99,10 @@ class Methods(Step):
 
     # ---- Keywords
 
-    def _qualify(self, scope, name, parameters, is_static):
+    def _qualify(self, scope, begin, name, parameters, is_static):
         """Rewrites a member function; returns the index of the first token after the function.
 
+        begin:      the index of the function's first token.
         name:       the index of the first token of the function's name.
         parameters: the index of the ( before the parameters.
         """
@@ -118,6 +121,14 @@ class Methods(Step):
                 self._edits.claimed.add(index)
                 self._edits.replace(index, words[s.text(index)])
             index += 1
+        if has_space:
+            keyword = " ".join(words.get(s.text(i), s.text(i)) for i in range(after, index))
+            head = (s.joined(begin, after), keyword)
+            if head in self._heads:
+                self._edits.insert_before(begin, "/*")
+                self._edits.insert_after(end - 1, "*/")
+                return end
+            self._heads.add(head)
         is_defaulted = s.text(index) == "=" and s.text(index + 1) in ("default", "delete")
         # A constructor without a keyword is for objects in any memory, in MSL as in clang.
         if not (has_space or is_constructor or is_defaulted):

@@ -30,7 +30,7 @@ METHOD_SPACES = {
 # space of the new object.
 CONSTRUCTOR_SPACES = {
     "device": "__global",
-    "constant": "__constant",
+    "constant": "__global",
     "threadgroup": "__local",
     "thread": "",
 }

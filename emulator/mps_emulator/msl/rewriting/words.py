@@ -107,16 +107,19 @@ class Words(Step):
         """
         s = self._structure
         before = s.previous(index)
-        if not s.scope[index].in_function:
-            return
+        in_function = s.scope[index].in_function
         if s.text(before) in ("(", ","):
             opening = self._opening_bracket(before)
+            if not (in_function or self._is_initializer(opening)):
+                return
             if s.text(opening) != "(" or s.text(s.previous(opening)) in (
                 "static_assert",
                 "_Static_assert",
                 "(",  # __attribute__((...))
             ):
                 return
+        elif not in_function:
+            return
         elif s.text(before) == "=":
             if s.text(s.previous(before)) == "]":  # the literal initializes an array
                 return
@@ -127,6 +130,12 @@ class Words(Step):
             last += 1
         self._edits.insert_before(index, "MSL_TEXT(")
         self._edits.insert_after(last, ")")
+
+    def _is_initializer(self, opening):
+        """Whether the ( at `opening` begins the initializer of a variable: `T name(...)`."""
+        s = self._structure
+        name = s.previous(opening)
+        return s.is_identifier(name) and s.is_identifier(s.previous(name))
 
     def _opening_bracket(self, index):
         """The index of the innermost opening bracket around token `index`.

@@ -69,10 +69,9 @@ MSL_INTEGER_1(ctz, trailing_zeros)
 MSL_INTEGER_1(popcount, population)
 #undef MSL_INTEGER_1
 
-#undef MSL_VECTOR_1
-#undef MSL_VECTOR_2
-#undef MSL_VECTOR_3
-#undef MSL_VECTORS
+#undef MSL_FLOAT_1
+#undef MSL_FLOAT_2
+#undef MSL_FLOAT_3
 #undef MSL_HALF_1
 #undef MSL_HALF_2
 #undef MSL_HALF_3

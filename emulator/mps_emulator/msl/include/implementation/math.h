@@ -26,33 +26,35 @@ namespace metal {
   MSL_VECTOR_##arguments(T, 2, name) MSL_VECTOR_##arguments(T, 3, name) \
       MSL_VECTOR_##arguments(T, 4, name)
 
-// MSL_HALF_... define a function for half from the function for float.  The new
-// function converts its arguments to float, and its result to half.
+// MSL_FLOAT_... define a function for float and for vectors of float.
+// MSL_HALF_... define a function for half and for vectors of half from the
+// function for float: the new function converts its arguments to float, and its
+// result to half.  MSL_MATH_... define a function for all of these types.
+#define MSL_FLOAT_1(name, ...)                           \
+  MSL_INLINE float name(float x) { return __VA_ARGS__; } \
+  MSL_VECTORS(1, float, name)
+#define MSL_FLOAT_2(name, ...)                                    \
+  MSL_INLINE float name(float x, float y) { return __VA_ARGS__; } \
+  MSL_VECTORS(2, float, name)
+#define MSL_FLOAT_3(name, ...)                                             \
+  MSL_INLINE float name(float x, float y, float z) { return __VA_ARGS__; } \
+  MSL_VECTORS(3, float, name)
 #define MSL_HALF_1(name)                                        \
   MSL_INLINE half name(half x) { return (half)name((float)x); } \
-  MSL_VECTORS(1, float, name)                                   \
   MSL_VECTORS(1, half, name)
 #define MSL_HALF_2(name)                   \
   MSL_INLINE half name(half x, half y) {   \
     return (half)name((float)x, (float)y); \
   }                                        \
-  MSL_VECTORS(2, float, name)              \
   MSL_VECTORS(2, half, name)
 #define MSL_HALF_3(name)                             \
   MSL_INLINE half name(half x, half y, half z) {     \
     return (half)name((float)x, (float)y, (float)z); \
   }                                                  \
-  MSL_VECTORS(3, float, name)                        \
   MSL_VECTORS(3, half, name)
-#define MSL_MATH_1(name, ...)                            \
-  MSL_INLINE float name(float x) { return __VA_ARGS__; } \
-  MSL_HALF_1(name)
-#define MSL_MATH_2(name, ...)                                     \
-  MSL_INLINE float name(float x, float y) { return __VA_ARGS__; } \
-  MSL_HALF_2(name)
-#define MSL_MATH_3(name, ...)                                              \
-  MSL_INLINE float name(float x, float y, float z) { return __VA_ARGS__; } \
-  MSL_HALF_3(name)
+#define MSL_MATH_1(name, ...) MSL_FLOAT_1(name, __VA_ARGS__) MSL_HALF_1(name)
+#define MSL_MATH_2(name, ...) MSL_FLOAT_2(name, __VA_ARGS__) MSL_HALF_2(name)
+#define MSL_MATH_3(name, ...) MSL_FLOAT_3(name, __VA_ARGS__) MSL_HALF_3(name)
 
 // ---- Rounding and sign
 
@@ -64,6 +66,7 @@ MSL_MATH_1(trunc, __builtin_truncf(x))
 MSL_MATH_1(fabs, __builtin_fabsf(x))
 MSL_MATH_1(abs, __builtin_fabsf(x))
 MSL_MATH_2(copysign, __builtin_copysignf(x, y))
+MSL_MATH_2(divide, x / y)
 // fract(x) is below 1.  But for a tiny negative x, x - floor(x) is rounded to
 // 1, so the result is limited to 1 - 2^-24, the largest float below 1.
 MSL_MATH_1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f))
@@ -93,18 +96,20 @@ MSL_MATH_1(tan, __msl::target::tan(x))
 MSL_MATH_1(tanh, __msl::target::tanh(x))
 #ifdef MSL_HAS_FAST
 namespace fast {
-MSL_MATH_1(cos, __msl::target::fast::cos(x))
-MSL_MATH_1(exp, __msl::target::fast::exp(x))
-MSL_MATH_1(exp2, __msl::target::fast::exp2(x))
-MSL_MATH_1(exp10, __msl::target::fast::exp10(x))
-MSL_MATH_1(log, __msl::target::fast::log(x))
-MSL_MATH_1(log2, __msl::target::fast::log2(x))
-MSL_MATH_1(log10, __msl::target::fast::log10(x))
-MSL_MATH_1(sin, __msl::target::fast::sin(x))
+MSL_FLOAT_1(cos, __msl::target::fast::cos(x))
+MSL_FLOAT_1(exp, __msl::target::fast::exp(x))
+MSL_FLOAT_1(exp2, __msl::target::fast::exp2(x))
+MSL_FLOAT_1(exp10, __msl::target::fast::exp10(x))
+MSL_FLOAT_1(log, __msl::target::fast::log(x))
+MSL_FLOAT_1(log2, __msl::target::fast::log2(x))
+MSL_FLOAT_1(log10, __msl::target::fast::log10(x))
+MSL_FLOAT_1(sin, __msl::target::fast::sin(x))
 }  // namespace fast
 #endif
 MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
+MSL_MATH_2(powr, __msl::target::pow(x, y))
+MSL_FLOAT_2(nextafter, __msl::target::nextafter(x, y))
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
 
 // fma() for half rounds twice, to float and to half.  A GPU rounds once.  If
@@ -125,8 +130,11 @@ MSL_INLINE float cospi(float x) {
   return r <= 0.25f ? __msl::target::cos(3.14159265358979323846f * r)
                     : sinpi(0.5f - r);
 }
+MSL_VECTORS(1, float, sinpi)
+MSL_VECTORS(1, float, cospi)
 MSL_HALF_1(sinpi)
 MSL_HALF_1(cospi)
+MSL_MATH_1(tanpi, sinpi(x) / cospi(x))
 
 // ---- Minimum and maximum.  If one argument is a NaN, the result is the other
 // argument.
@@ -136,10 +144,18 @@ MSL_MATH_2(fmin, __builtin_fminf(x, y))
 MSL_MATH_2(max, __builtin_fmaxf(x, y))
 MSL_MATH_2(min, __builtin_fminf(x, y))
 MSL_MATH_3(clamp, __builtin_fminf(__builtin_fmaxf(x, y), z))
+MSL_MATH_1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
+MSL_MATH_3(fmax3, __builtin_fmaxf(__builtin_fmaxf(x, y), z))
+MSL_MATH_3(fmin3, __builtin_fminf(__builtin_fminf(x, y), z))
+MSL_MATH_3(fmedian3, fmax(fmin(x, y), fmin(fmax(x, y), z)))
+MSL_MATH_3(max3, __builtin_fmaxf(__builtin_fmaxf(x, y), z))
+MSL_MATH_3(min3, __builtin_fminf(__builtin_fminf(x, y), z))
+MSL_MATH_3(median3, fmax(fmin(x, y), fmin(fmax(x, y), z)))
 
 // ---- Common functions
 
 MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
+MSL_MATH_3(mix, x + (y - x) * z)
 
 // ---- Functions with an integer argument or a second result
 

@@ -90,11 +90,11 @@ namespace metal {
   MSL_SUSPENDS MSL_INLINE T simd_##name(T data, MSL_SITE) {                    \
     return __msl::target::reduce<__msl::operation>(data, neutral, site);       \
   }
-#define MSL_SCAN(name, inclusive)                                   \
+#define MSL_SCAN(name, operation, inclusive, neutral)               \
   template <class T, class = enable_if_t<__msl::exchangeable<T>()>> \
   MSL_SUSPENDS MSL_INLINE T simd_prefix_##name(T data, MSL_SITE) {  \
-    return __msl::target::scan<__msl::sum_of, inclusive>(           \
-        data, (T)(__msl::element_of<T>)0, site);                    \
+    return __msl::target::scan<__msl::operation, inclusive>(        \
+        data, (T)(__msl::element_of<T>)neutral, site);              \
   }
 // Defines a function that returns the data of lane `lane`.  `lane` and `inside`
 // are expressions that can use `delta` and `own`; `own` is the index of the
@@ -124,12 +124,16 @@ MSL_REDUCTION(max, greatest_of, __msl::smallest_value<T>())
 MSL_BITWISE(and, and_of, (T)(__msl::element_of<T>)-1)
 MSL_BITWISE(or, or_of, (T)(__msl::element_of<T>)0)
 MSL_BITWISE(xor, xor_of, (T)(__msl::element_of<T>)0)
-MSL_SCAN(inclusive_sum, true)
-MSL_SCAN(exclusive_sum, false)
+MSL_SCAN(inclusive_sum, sum_of, true, 0)
+MSL_SCAN(exclusive_sum, sum_of, false, 0)
+MSL_SCAN(inclusive_product, product_of, true, 1)
+MSL_SCAN(exclusive_product, product_of, false, 1)
 MSL_SHUFFLE(shuffle, true, delta)
 MSL_SHUFFLE(shuffle_xor, true, own ^ delta)
 MSL_SHUFFLE(shuffle_up, own >= delta, own - delta)
 MSL_SHUFFLE(shuffle_down, own + delta < 32, own + delta)
+MSL_SHUFFLE(shuffle_rotate_up, true, (own - delta) % 32)
+MSL_SHUFFLE(shuffle_rotate_down, true, (own + delta) % 32)
 MSL_FILL(up, own - delta, own < delta)
 MSL_FILL(down, own + delta, own + delta >= modulo)
 

@@ -53,46 +53,75 @@ using ::ushort;
 MSL_NUMBERS(MSL_EXPORT)
 #undef MSL_EXPORT
 
-// Namespaces precise and fast have the same functions.  On a target that
-// defines MSL_HAS_FAST, math.h has already defined some functions of namespace
-// fast.
-#define MSL_UNARY(X)                                                           \
-  X(acos)                                                                      \
-  X(acosh)                                                                     \
-  X(asin)                                                                      \
-  X(asinh)                                                                     \
-  X(atan)                                                                      \
-  X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) X(floor) X(fract) X(rint) X(round) \
-      X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tan) X(tanh) X(trunc)
+// Namespaces precise and fast have the same functions, for float and for
+// vectors of float.  A half or bfloat argument converts to float, so the result
+// is a float.  On a target that defines MSL_HAS_FAST, math.h has already
+// defined some functions of namespace fast.
+#define MSL_UNARY(X)                                                     \
+  X(1, abs)                                                              \
+  X(1, acos)                                                             \
+  X(1, acosh)                                                            \
+  X(1, asin)                                                             \
+  X(1, asinh)                                                            \
+  X(1, atan)                                                             \
+  X(1, atanh)                                                            \
+  X(1, ceil)                                                             \
+  X(1, cosh)                                                             \
+  X(1, cospi) X(1, fabs) X(1, floor) X(1, fract) X(1, rint) X(1, round)  \
+      X(1, rsqrt) X(1, sinh) X(1, sinpi) X(1, sqrt) X(1, tan) X(1, tanh) \
+          X(1, tanpi) X(1, trunc)
 #define MSL_UNARY_OR_FAST(X) \
-  X(cos) X(exp) X(exp10) X(exp2) X(log) X(log10) X(log2) X(sin)
-#define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow)
-#define MSL_OTHER(X)                                                     \
-  X(abs)                                                                 \
-  X(clamp)                                                               \
-  X(copysign)                                                            \
-  X(fma) X(frexp) X(ldexp) X(max) X(min) X(sincos)
-#define MSL_EXPORT(name) using metal::name;
+  X(1, cos)                  \
+  X(1, exp)                  \
+  X(1, exp10) X(1, exp2) X(1, log) X(1, log10) X(1, log2) X(1, sin)
+#define MSL_BINARY_AND_TERNARY(X) \
+  X(2, atan2)                     \
+  X(2, copysign)                  \
+  X(2, divide)                    \
+  X(2, fmax)                      \
+  X(2, fmin)                      \
+  X(2, fmod) X(2, max) X(2, min) X(2, pow) X(2, powr) X(3, clamp) X(3, fma)
+#define MSL_FUNCTION_1(name) \
+  MSL_INLINE float name(float x) { return metal::name(x); }
+#define MSL_FUNCTION_2(name) \
+  MSL_INLINE float name(float x, float y) { return metal::name(x, y); }
+#define MSL_FUNCTION_3(name)                         \
+  MSL_INLINE float name(float x, float y, float z) { \
+    return metal::name(x, y, z);                     \
+  }
+#define MSL_FUNCTION(arguments, name) \
+  MSL_FUNCTION_##arguments(name) MSL_VECTORS(arguments, float, name)
+#define MSL_SHARED                     \
+  MSL_UNARY(MSL_FUNCTION)              \
+  MSL_BINARY_AND_TERNARY(MSL_FUNCTION) \
+  using metal::frexp;                  \
+  using metal::ldexp;                  \
+  using metal::sincos;
 namespace precise {
-MSL_UNARY(MSL_EXPORT)
-MSL_UNARY_OR_FAST(MSL_EXPORT)
-MSL_BINARY(MSL_EXPORT)
-MSL_OTHER(MSL_EXPORT)
+MSL_SHARED
+MSL_UNARY_OR_FAST(MSL_FUNCTION)
 }  // namespace precise
 namespace fast {
-MSL_UNARY(MSL_EXPORT)
-MSL_BINARY(MSL_EXPORT)
-MSL_OTHER(MSL_EXPORT)
+MSL_SHARED
 #ifndef MSL_HAS_FAST
-MSL_UNARY_OR_FAST(MSL_EXPORT)
+MSL_UNARY_OR_FAST(MSL_FUNCTION)
 #endif
 }  // namespace fast
-#undef MSL_EXPORT
+#undef MSL_FUNCTION
+#undef MSL_FUNCTION_1
+#undef MSL_FUNCTION_2
+#undef MSL_FUNCTION_3
 #undef MSL_HAS_FAST
+#undef MSL_SHARED
 
 }  // namespace metal
 
+#include "internal.h"
+
 #undef MSL_UNARY
 #undef MSL_UNARY_OR_FAST
-#undef MSL_BINARY
-#undef MSL_OTHER
+#undef MSL_BINARY_AND_TERNARY
+#undef MSL_VECTOR_1
+#undef MSL_VECTOR_2
+#undef MSL_VECTOR_3
+#undef MSL_VECTORS

@@ -21,8 +21,32 @@ using enable_if = __msl::enable_if<condition, T>;
 template <bool condition, class T = void>
 using enable_if_t = __msl::enable_if_t<condition, T>;
 
+template <bool condition, class T, class F>
+struct conditional {
+  using type = T;
+};
+template <class T, class F>
+struct conditional<false, T, F> {
+  using type = F;
+};
+template <bool condition, class T, class F>
+using conditional_t = typename conditional<condition, T, F>::type;
+
 template <class T, class U>
 struct is_same : bool_constant<__is_same(T, U)> {};
+template <class From, class To>
+struct is_convertible : bool_constant<__is_convertible_to(From, To)> {};
+#define MSL_REMOVE(name)      \
+  template <class T>          \
+  struct name {               \
+    using type = __##name(T); \
+  };                          \
+  template <class T>          \
+  using name##_t = typename name<T>::type;
+MSL_REMOVE(remove_const)
+MSL_REMOVE(remove_volatile)
+MSL_REMOVE(remove_cv)
+#undef MSL_REMOVE
 #define MSL_TRAIT(name) \
   template <class T>    \
   struct name : bool_constant<__##name(T)> {};
@@ -31,6 +55,7 @@ MSL_TRAIT(is_enum)
 MSL_TRAIT(is_integral)
 MSL_TRAIT(is_floating_point)
 MSL_TRAIT(is_signed)
+MSL_TRAIT(is_unsigned)
 #undef MSL_TRAIT
 
 template <class T>
@@ -39,11 +64,19 @@ struct is_arithmetic
 template <class T>
 struct is_scalar : bool_constant<is_arithmetic<T>::value || is_enum<T>::value ||
                                  is_pointer<T>::value> {};
+// Apple's names for the conjunction and the disjunction of traits begin with an
+// underscore.
+template <class... T>
+struct _conjunction : bool_constant<(true && ... && T::value)> {};
+template <class... T>
+struct _disjunction : bool_constant<(false || ... || T::value)> {};
 template <class T>
 struct is_vector : bool_constant<__msl::components<T>::count != 0> {};
 
 template <class T, class U>
 constexpr MSL_CONSTANT bool is_same_v = is_same<T, U>::value;
+template <class From, class To>
+constexpr MSL_CONSTANT bool is_convertible_v = is_convertible<From, To>::value;
 #define MSL_TRAIT_VALUE(name) \
   template <class T>          \
   constexpr MSL_CONSTANT bool name##_v = name<T>::value;
@@ -51,6 +84,7 @@ MSL_TRAIT_VALUE(is_integral)
 MSL_TRAIT_VALUE(is_floating_point)
 MSL_TRAIT_VALUE(is_arithmetic)
 MSL_TRAIT_VALUE(is_signed)
+MSL_TRAIT_VALUE(is_unsigned)
 MSL_TRAIT_VALUE(is_scalar)
 #undef MSL_TRAIT_VALUE
 
