@@ -1,4 +1,4 @@
-"""Implements torch.mps.compile_shader() and torch's other Python functions for mps.
+"""Implements torch.mps.compile_shader(), load_metallib() and torch's other functions for mps.
 
 torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp.
 """
@@ -26,6 +26,7 @@ def install(torch, library) -> None:
     """Adds the functions that torch._C lacks."""
     for name, result in (
         ("mps_emulator_compile_shader", ctypes.c_void_p),
+        ("mps_emulator_load_metallib", ctypes.c_void_p),
         ("mps_emulator_shader_names", ctypes.c_void_p),
         ("mps_emulator_shader_kernel", ctypes.c_void_p),
         ("mps_emulator_run_shader", ctypes.c_void_p),
@@ -39,8 +40,8 @@ def install(torch, library) -> None:
     torch._C._mps_ShaderLibrary = _mps_ShaderLibrary
     torch._C._mps_MetalKernel = _mps_MetalKernel
     torch._C._mps_compileShader = _mps_ShaderLibrary
-    torch._C._mps_loadMetalllib = _refuse_metallib
-    torch._C._mps_loadMetallibFromPath = _refuse_metallib
+    torch._C._mps_loadMetalllib = _load_metallib
+    torch._C._mps_loadMetallibFromPath = _load_metallib_from_path
     torch._C._mps_get_name = lambda: NAME
     torch._C._mps_get_core_count = lambda: CORES
     torch._C._mps_isCaptureEnabled = lambda: False
@@ -125,6 +126,31 @@ class _mps_ShaderLibrary:
     def __del__(self):
         if self.__dict__.get("_library"):
             self._native.mps_emulator_release(self._library)
+
+
+class _Metallib(_mps_ShaderLibrary):
+    """A compiled library, the content of a file .metallib.
+
+    Raises:
+      RuntimeError: `content` is no .metallib.
+    """
+
+    def __init__(self, content: bytes):
+        self._library = ctypes.c_void_p()
+        self._kernels = {}
+        self._content = content
+        message = take_text(
+            self._native.mps_emulator_load_metallib(
+                content, ctypes.c_uint64(len(content)), ctypes.byref(self._library)
+            )
+        )
+        if message is not None:
+            raise RuntimeError(message)
+
+    def __dir__(self):
+        from .msl.air.metallib import Metallib
+
+        return Metallib(self._content).kernels
 
 
 class _mps_MetalKernel:
@@ -290,11 +316,16 @@ def _wait_for_events(handles):
     return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))
 
 
-def _refuse_metallib(_):
-    raise RuntimeError(
-        "the emulator has no compiled .metallib files; give the source to "
-        "torch.mps.compile_shader()"
-    )
+def _load_metallib(content):
+    return _Metallib(content)
+
+
+def _load_metallib_from_path(path):
+    try:
+        with open(path, "rb") as file:
+            return _Metallib(file.read())
+    except OSError as error:
+        raise RuntimeError(f"Failed to create metal library, error: {error}") from None
 
 
 def _refuse_capture(_):

@@ -4,7 +4,11 @@ The expected results come from torch's documentation and from torch's own tests 
 """
 
 import pathlib
+import signal
+import subprocess
+import sys
 
+import air
 import mps_emulator
 import pytest
 import torch
@@ -218,10 +222,35 @@ def test_errors_that_kernels_report():
         torch.mps.synchronize()
 
 
-def test_metallib_is_refused():
-    for source in (b"MTLB", "kernels.metallib"):
-        with pytest.raises(RuntimeError, match="no compiled .metallib"):
+def test_compiled_library(tmp_path):
+    (tmp_path / "kernels.metallib").write_bytes(air.metallib({"scale": air.SCALE}))
+    library = torch.mps.load_metallib(tmp_path / "kernels.metallib")
+    assert dir(library) == ["scale"]
+    x = torch.arange(5, dtype=torch.float32, device=MPS)
+    library.scale(x, 3.0)
+    assert x.tolist() == [0, 3, 6, 9, 12]
+    with pytest.raises(RuntimeError, match="Failed to create function state object for: other"):
+        library.other(x)
+
+
+def test_what_is_no_compiled_library_is_refused(tmp_path):
+    for source in (b"MTLB", b"x" * 100, tmp_path / "kernels.metallib"):
+        with pytest.raises(RuntimeError, match="Failed to create metal library"):
             torch.mps.load_metallib(source)
+
+
+def test_a_kernel_of_a_compiled_library_that_cannot_run_is_fatal(tmp_path):
+    content = air.metallib({"scale": air.SCALE.replace("air.fabs", "air.what")})
+    (tmp_path / "kernels.metallib").write_bytes(content)
+    program = "import sys, torch; torch.mps.load_metallib(sys.argv[1]).scale"
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "kernels.metallib"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGABRT
+    assert "kernel 'scale'" in done.stderr
+    assert "the emulator lacks functions of AIR: air.what.f32" in done.stderr
 
 
 def test_profiler():

@@ -5,7 +5,9 @@ import json
 import sys
 import traceback
 
-from .errors import Refused, ToolError
+from .air import library as air_library
+from .air.metallib import Metallib
+from .errors import NoKernelError, Refused, ToolError
 from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program
@@ -19,7 +21,7 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
-    except Refused as refused:
+    except (Refused, NoKernelError) as refused:
         sys.stdout.write(str(refused))
         return EXIT_REFUSED
     except ToolError as error:
@@ -49,6 +51,18 @@ def _parser():
     )
     build.set_defaults(run=_build)
     _add_common(build)
+
+    metallib = commands.add_parser(
+        "build-metallib", help="compile kernels of a .metallib to a library for the executor"
+    )
+    metallib.add_argument("metallib", metavar="FILE.metallib")
+    metallib.add_argument("--kernel", action="append", default=[], metavar="NAME")
+    metallib.add_argument("--output", required=True)
+    metallib.add_argument("--cache", help="a folder for the parts that all kernels share")
+    metallib.add_argument("--cpu", default="x86-64")
+    metallib.add_argument("--check-races", action="store_true")
+    metallib.add_argument("--clang", help="the path of clang++")
+    metallib.set_defaults(run=_build_metallib)
 
     ptx = commands.add_parser(
         "ptx",
@@ -101,6 +115,21 @@ def _program(options, path, name):
 def _build(options):
     program = _program(options, options.source, PROGRAM_SOURCE)
     program.build(options.output, options.cpu, options.check_races)
+    return 0
+
+
+def _build_metallib(options):
+    with open(options.metallib, "rb") as file:
+        metallib = Metallib(file.read())
+    air_library.build(
+        metallib,
+        options.kernel,
+        options.output,
+        options.cpu,
+        options.check_races,
+        options.clang,
+        options.cache,
+    )
     return 0
 
 

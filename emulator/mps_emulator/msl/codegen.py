@@ -14,10 +14,11 @@ def declarations(kernels):
     The declarations must be before the program, because some thunks are defined inside of the
     program's namespaces.
     """
-    return "".join(_signature(number) + ";\n" for number in range(len(kernels)))
+    return "".join(signature(number) + ";\n" for number in range(len(kernels)))
 
 
-def _signature(number):
+def signature(number):
+    """Returns the head of the thunk of kernel `number`."""
     return (
         f'extern "C" void mps_emulator_msl_thunk_{number}('
         "const mps_emulator_msl_launch *launch, "
@@ -32,7 +33,7 @@ def thunk(number, kernel):
     """
     buffers, call = call_of(kernel, _address)
     return (
-        f"{_signature(number)} {{ {buffers}"
+        f"{signature(number)} {{ {buffers}"
         "for (uint i = 0; i < count; ++i) { "
         f"__msl::place at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }}"
     )

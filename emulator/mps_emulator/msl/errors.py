@@ -18,3 +18,7 @@ class Refused(Exception):
 
 class ToolError(Exception):
     """A tool that the front end needs is missing or failed."""
+
+
+class NoKernelError(Exception):
+    """A Metal library has no kernel of the name."""

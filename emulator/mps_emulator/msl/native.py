@@ -29,6 +29,8 @@ class Metal:
         handle = ctypes.c_void_p
         self._lib.mps_emulator_msl_compile.restype = handle
         self._lib.mps_emulator_msl_compile.argtypes = [*text, ctypes.c_bool, *text]
+        self._lib.mps_emulator_msl_compile_metallib.restype = handle
+        self._lib.mps_emulator_msl_compile_metallib.argtypes = [*text, ctypes.c_char_p, *text]
         self._lib.mps_emulator_msl_release.argtypes = [handle]
         self._lib.mps_emulator_msl_run.argtypes = [
             handle,
@@ -43,6 +45,22 @@ class Metal:
         text = source.encode()
         handle = self._lib.mps_emulator_msl_compile(
             text, len(text), fast_math, message, _MESSAGE_SIZE
+        )
+        if not handle:
+            raise CompileError(message.value.decode())
+        return Library(self._lib, handle)
+
+    def load(self, metallib, kernels):
+        """Compiles kernels of a .metallib for the host; returns a Library.
+
+        metallib: the content of the file, bytes.
+        kernels:  the names of kernels, a list.
+        Raises CompileError if the .metallib has no such kernel, or if a kernel uses what the
+        emulator lacks.
+        """
+        message = ctypes.create_string_buffer(_MESSAGE_SIZE)
+        handle = self._lib.mps_emulator_msl_compile_metallib(
+            metallib, len(metallib), "\n".join(kernels).encode(), message, _MESSAGE_SIZE
         )
         if not handle:
             raise CompileError(message.value.decode())

@@ -59,23 +59,19 @@ def load_libclang():
     return cindex
 
 
-def run(command):
+def run(command, content=None):
     """Runs a command; returns (exit status, standard output and standard error).
 
+    content: bytes for the command's standard input.
     Raises ToolError if the system cannot start the command.
     """
     try:
         result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            command, input=content or b"", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
     except OSError as error:
         raise ToolError(f"{command[0]}: {error}") from None
-    return result.returncode, result.stdout
+    return result.returncode, result.stdout.decode(errors="replace")
 
 
 def preprocess_command(clang, source, include_folders):
@@ -138,23 +134,35 @@ _CHECK_RACES = """
 
 def compile_command(clang, fast_math, cpu, source, output, check_races=False):
     """Returns the command that compiles `source`, a file of rewritten text, to a shared object."""
-    command = [clang] + dialect_options(fast_math)
-    command.append("-DMSL_CODE")
-    if check_races:
-        command += _CHECK_RACES
-    command += [
-        "-march=" + cpu,
-        *"-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split(),
+    return [
+        clang,
+        *dialect_options(fast_math),
+        "-DMSL_CODE",
+        *host_options(cpu, check_races),
         source,
         *("-x", "none", "-o", output),
+        *link_options(),
+    ]
+
+
+def host_options(cpu, check_races):
+    """Returns clang's options for code that the host runs."""
+    options = [] if not check_races else list(_CHECK_RACES)
+    options.append("-march=" + cpu)
+    return options + "-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split()
+
+
+def link_options():
+    """Returns clang's options that link a kernel library."""
+    options = [
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
         # If the processor has no instruction that converts halves, the compiled code calls a
         # function of libgcc.
         *"-l:libm.so.6 -l:libc.so.6 -lgcc".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):
-        command.append("-fuse-ld=lld")
-    return command
+        options.append("-fuse-ld=lld")
+    return options
 
 
 def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_simdgroups):

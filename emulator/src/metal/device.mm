@@ -4,6 +4,7 @@
 
 #include "core/fatal.h"
 #include "core/limits.h"
+#include "metal/dispatch_queue.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
@@ -80,12 +81,9 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error {
   if (!data) Fatal("newLibraryWithData:error: the data is NULL");
-  if (error)
-    *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
-                       "the emulated device cannot load a compiled Metal "
-                       "library, which has code for Apple's GPUs; use "
-                       "newLibraryWithSource:");
-  return nil;
+  return [MPSEmulatorLibrary
+      newWithMetallib:static_cast<DispatchData *>(FromHandle(data))->content
+                error:error];
 }
 
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source

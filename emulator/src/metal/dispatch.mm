@@ -29,11 +29,13 @@ void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
   static_cast<DispatchQueue *>(FromHandle(queue))->Sync(block);
 }
 
-// Ignores the bytes, because newLibraryWithData:error: refuses every library.
-dispatch_data_t dispatch_data_create(const void *, size_t, dispatch_queue_t,
+dispatch_data_t dispatch_data_create(const void *buffer, size_t size,
+                                     dispatch_queue_t,
                                      dispatch_block_t destructor) {
   if (destructor != DISPATCH_DATA_DESTRUCTOR_DEFAULT)
     Fatal("dispatch_data_create: pass DISPATCH_DATA_DESTRUCTOR_DEFAULT, the "
           "emulator's only destructor");
-  return reinterpret_cast<dispatch_data_t>(new DispatchObject);
+  auto *data = new DispatchData;
+  data->content.assign(static_cast<const char *>(buffer), size);
+  return reinterpret_cast<dispatch_data_t>(static_cast<DispatchObject *>(data));
 }

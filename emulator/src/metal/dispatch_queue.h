@@ -3,12 +3,18 @@
 
 #include <dispatch/dispatch.h>
 
+#include <string>
+
 #include "core/serial_queue.h"
 
 namespace mps_emulator {
 
 struct DispatchObject {
   virtual ~DispatchObject() = default;
+};
+
+struct DispatchData : DispatchObject {
+  std::string content;
 };
 
 struct DispatchQueue : DispatchObject, SerialQueue {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/fatal.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
@@ -86,15 +87,48 @@ GETTER(NSString *, name, ToNSString(_kernel->name))
   return library;
 }
 
++ (instancetype)newWithMetallib:(std::string_view)content
+                          error:(NSError **)error {
+  if (error) *error = nil;
+  std::string diagnostics;
+  auto metallib = msl::LoadMetallib(content, &diagnostics);
+  if (!metallib) {
+    if (error)
+      *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
+                         diagnostics);
+    return nil;
+  }
+  MPSEmulatorLibrary *library = [[MPSEmulatorLibrary alloc] init];
+  library->_metallib =
+      new std::shared_ptr<const msl::Metallib>(std::move(metallib));
+  return library;
+}
+
 - (void)dealloc {
   delete _library;
+  delete _metallib;
   [super dealloc];
 }
 
 - (id<MTLFunction>)newFunctionWithName:(NSString *)functionName {
+  if (_metallib) return [self newFunctionOfMetallib:ToStdString(functionName)];
   const msl::Kernel *kernel = (*_library)->Find(ToStdString(functionName));
   if (!kernel) return nil;
   return [[MPSEmulatorFunction alloc] initWithLibrary:*_library kernel:kernel];
+}
+
+- (id<MTLFunction>)newFunctionOfMetallib:(const std::string &)name {
+  std::string diagnostics;
+  bool missing = false;
+  LibraryPointer compiled =
+      msl::CompileKernels(**_metallib, {name}, &diagnostics, &missing);
+  if (missing) return nil;
+  if (!compiled)
+    Fatal("newFunctionWithName: the emulator cannot run kernel '%s' of a "
+          ".metallib: %s",
+          name.c_str(), diagnostics.c_str());
+  return [[MPSEmulatorFunction alloc] initWithLibrary:compiled
+                                               kernel:&compiled->kernels[0]];
 }
 
 @end

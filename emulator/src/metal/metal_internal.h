@@ -63,14 +63,20 @@ const std::shared_ptr<CommandBuffer> &CommandBufferOf(
                            label:(NSString *)label;
 @end
 
+// A library has been compiled from a source, or from a .metallib.  A kernel of
+// a .metallib is compiled when the program asks for its function.
 @interface MPSEmulatorLibrary : MPSEmulatorObject <MTLLibrary> {
  @public
-  std::shared_ptr<const mps_emulator::msl::Library> *_library;
+  std::shared_ptr<const mps_emulator::msl::Library> *_library;    // or null
+  std::shared_ptr<const mps_emulator::msl::Metallib> *_metallib;  // or null
 }
 // Returns nil, and an autoreleased error, if `source` does not compile.
 + (instancetype)newWithSource:(const std::string &)source
                      fastMath:(BOOL)fastMath
                         error:(NSError **)error;
+// Returns nil, and an autoreleased error, if `content` is no .metallib.
++ (instancetype)newWithMetallib:(std::string_view)content
+                          error:(NSError **)error;
 @end
 
 @interface MPSEmulatorFence : MPSEmulatorObject <MTLFence> {

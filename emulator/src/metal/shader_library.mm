@@ -68,6 +68,23 @@ MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
   }
 }
 
+// Loads a .metallib and sets `*library`.
+MPS_EMULATOR_EXPORT char *mps_emulator_load_metallib(const char *content,
+                                                     uint64_t size,
+                                                     void **library) {
+  @autoreleasepool {
+    NSError *error = nil;
+    dispatch_data_t data = dispatch_data_create(
+        content, size, nullptr, DISPATCH_DATA_DESTRUCTOR_DEFAULT);
+    *library =
+        [at::mps::MPSDevice::getInstance()->device() newLibraryWithData:data
+                                                                  error:&error];
+    dispatch_release(data);
+    return *library ? nullptr
+                    : Message("Failed to create metal library, error: ", error);
+  }
+}
+
 // Releases `object`, a library or a pipeline.
 MPS_EMULATOR_EXPORT void mps_emulator_release(void *object) {
   [(id)object release];
@@ -77,6 +94,7 @@ MPS_EMULATOR_EXPORT void mps_emulator_release(void *object) {
 // caller must free the text.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
   std::string names;
+  // The Python package reads the names of a .metallib.
   for (const msl::Kernel &kernel :
        (*static_cast<MPSEmulatorLibrary *>(library)->_library)->kernels)
     names += std::string(kernel.name) + '\n';

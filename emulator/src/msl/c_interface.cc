@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/export.h"
 #include "core/fatal.h"
@@ -41,6 +43,24 @@ MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
   std::string diagnostics;
   auto library =
       msl::Compile(std::string(source, source_size), fast_math, &diagnostics);
+  Store(diagnostics, message, message_size);
+  return library == nullptr ? nullptr : new LibraryHandle(library);
+}
+
+// Compiles the kernels with the names `kernels`, each with a newline after it,
+// of a .metallib.  The result and `message` are those of
+// mps_emulator_msl_compile().
+MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile_metallib(
+    const char *content, uint64_t size, const char *kernels, char *message,
+    uint64_t message_size) {
+  std::vector<std::string> names;
+  std::istringstream lines(kernels);
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  std::string diagnostics;
+  std::shared_ptr<const msl::Library> library;
+  bool missing = false;
+  if (auto metallib = msl::LoadMetallib({content, size}, &diagnostics))
+    library = msl::CompileKernels(*metallib, names, &diagnostics, &missing);
   Store(diagnostics, message, message_size);
   return library == nullptr ? nullptr : new LibraryHandle(library);
 }

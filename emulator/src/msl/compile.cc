@@ -2,12 +2,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "core/environment.h"
 #include "msl/executor.h"
@@ -71,29 +77,36 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
       Library{{module->kernels, module->kernel_count}, source, fast_math});
 }
 
-// Compiles `source` into the file `cached`.  If several processes compile the
-// source at the same time, each process replaces the file of the process that
-// finished before.
-FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
-                       bool fast_math, bool check_races, const fs::path &cached,
-                       std::string *diagnostics) {
+// Compiles a library into the file `output`.
+using Compiler = std::function<FrontEnd::Result(const fs::path &output,
+                                                std::string *diagnostics)>;
+
+// Returns a path in the cache for a file that is not complete yet.
+fs::path Draft(const fs::path &cached, const char *extension) {
   static std::atomic<unsigned> counter{0};
-  std::string unique = cached.string() + "-" + std::to_string(getpid()) + "-" +
-                       std::to_string(counter++);
-  fs::path text = unique + ".metal";
-  fs::path output = unique + ".so";
-  std::ofstream stream(text, std::ios::binary);
-  stream << source;
+  return cached.string() + "-" + std::to_string(getpid()) + "-" +
+         std::to_string(counter++) + extension;
+}
+
+void Write(const fs::path &path, std::string_view content) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << content;
   stream.close();
   if (!stream) {
-    fs::remove(text);
+    fs::remove(path);
     throw fs::filesystem_error(
-        "cannot write", text,
+        "cannot write", path,
         std::make_error_code(std::errc::no_space_on_device));
   }
-  FrontEnd::Result result = front_end.Build(
-      text.string(), fast_math, check_races, output.string(), diagnostics);
-  fs::remove(text);
+}
+
+// Compiles into the file `cached`.  If several processes compile the same
+// library at the same time, each process replaces the file of the process that
+// finished before.
+FrontEnd::Result Build(const Compiler &compiler, const fs::path &cached,
+                       std::string *diagnostics) {
+  fs::path output = Draft(cached, ".so");
+  FrontEnd::Result result = compiler(output, diagnostics);
   if (result == FrontEnd::Result::kBuilt)
     fs::rename(output, cached);
   else
@@ -101,9 +114,8 @@ FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
   return result;
 }
 
-Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
-                    const std::string &source, bool fast_math,
-                    bool check_races) {
+Outcome LoadOrBuild(const std::string &key, const std::string &source,
+                    bool fast_math, const Compiler &compiler) {
   Outcome outcome;
   try {
     fs::path cached = CacheDirectory() / key.substr(0, 2) / (key + ".so");
@@ -116,8 +128,7 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
-    FrontEnd::Result result = Build(front_end, source, fast_math, check_races,
-                                    cached, &outcome.diagnostics);
+    FrontEnd::Result result = Build(compiler, cached, &outcome.diagnostics);
     if (result == FrontEnd::Result::kBuilt)
       outcome.library =
           LoadLibrary(cached.string(), source, fast_math, &outcome.diagnostics);
@@ -131,14 +142,17 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
 }
 
 // Keeps the outcome of each compilation, a library or diagnostics, so that a
-// process compiles each source text once.
+// process compiles each library once.
 class ProcessCache {
  public:
-  Outcome Get(const FrontEnd &front_end, const std::string &source,
-              bool fast_math) {
-    bool check_races = CheckRaces();
-    std::string key = front_end.Key(
-        {source, fast_math ? "fast" : "precise", check_races ? "races" : ""});
+  // Never destroyed, because a thread may compile while the process ends.
+  static ProcessCache &Get() {
+    static auto *cache = new ProcessCache;
+    return *cache;
+  }
+
+  Outcome Compile(const std::string &key, const std::string &source,
+                  bool fast_math, const Compiler &compiler) {
     std::promise<Outcome> promise;
     std::unique_lock<std::mutex> lock(mutex_);
     auto [place, added] =
@@ -147,8 +161,7 @@ class ProcessCache {
     // The compiler runs without the lock.
     lock.unlock();
     if (!added) return future.get();
-    Outcome outcome =
-        LoadOrBuild(front_end, key, source, fast_math, check_races);
+    Outcome outcome = LoadOrBuild(key, source, fast_math, compiler);
     promise.set_value(outcome);
     lock.lock();
     // A failure is forgotten, because the next attempt may succeed, for example
@@ -162,19 +175,88 @@ class ProcessCache {
   std::map<std::string, std::shared_future<Outcome>> outcomes_;
 };
 
+const FrontEnd &TheFrontEnd() {
+  static const FrontEnd front_end;
+  return front_end;
+}
+
 }  // namespace
 
 std::shared_ptr<const Library> Compile(const std::string &source,
                                        bool fast_math,
                                        std::string *diagnostics) {
-  static const FrontEnd front_end;
+  const FrontEnd &front_end = TheFrontEnd();
   if (!front_end.error().empty()) {
     *diagnostics = front_end.error();
     return nullptr;
   }
-  // Never destroyed, because a thread may compile while the process ends.
-  static ProcessCache *cache = new ProcessCache;
-  Outcome outcome = cache->Get(front_end, source, fast_math);
+  const bool check_races = CheckRaces();
+  std::string key = front_end.Key(
+      {source, fast_math ? "fast" : "precise", check_races ? "races" : ""});
+  Outcome outcome = ProcessCache::Get().Compile(
+      key, source, fast_math, [&](const fs::path &output, std::string *out) {
+        fs::path text = output.string() + ".metal";
+        Write(text, source);
+        FrontEnd::Result result = front_end.Build(
+            text.string(), fast_math, check_races, output.string(), out);
+        fs::remove(text);
+        return result;
+      });
+  if (outcome.library == nullptr) *diagnostics = outcome.diagnostics;
+  return outcome.library;
+}
+
+std::shared_ptr<const Metallib> LoadMetallib(std::string_view content,
+                                             std::string *diagnostics) {
+  // The header ends with the places of the parts, and has the content's size.
+  constexpr size_t kHeader = 88, kSizeAt = 16;
+  uint64_t size = 0;
+  if (content.size() >= kHeader)
+    memcpy(&size, content.data() + kSizeAt, sizeof(size));
+  if (!content.starts_with("MTLB") || size < kHeader || size > content.size()) {
+    *diagnostics = "Invalid library file: the data is not a Metal library";
+    return nullptr;
+  }
+  auto metallib = std::make_shared<Metallib>();
+  metallib->key = std::to_string(std::hash<std::string_view>()(content)) + "-" +
+                  std::to_string(content.size());
+  try {
+    fs::path path =
+        CacheDirectory() / "metallib" / (metallib->key + ".metallib");
+    metallib->path = path.string();
+    if (!fs::exists(path)) {
+      fs::create_directories(path.parent_path());
+      fs::path draft = Draft(path, "");
+      Write(draft, content);
+      fs::rename(draft, path);
+    }
+  } catch (const std::exception &error) {
+    *diagnostics = std::string("keeping a Metal library: ") + error.what();
+    return nullptr;
+  }
+  return metallib;
+}
+
+std::shared_ptr<const Library> CompileKernels(
+    const Metallib &metallib, const std::vector<std::string> &kernels,
+    std::string *diagnostics, bool *missing) {
+  const FrontEnd &front_end = TheFrontEnd();
+  *missing = false;
+  if (!front_end.error().empty()) {
+    *diagnostics = front_end.error();
+    return nullptr;
+  }
+  const bool check_races = CheckRaces();
+  std::vector<std::string> fields = {metallib.key, check_races ? "races" : ""};
+  fields.insert(fields.end(), kernels.begin(), kernels.end());
+  Outcome outcome = ProcessCache::Get().Compile(
+      front_end.Key(fields), "", false,
+      [&](const fs::path &output, std::string *out) {
+        return front_end.BuildMetallib(metallib.path, kernels, check_races,
+                                       output.string(),
+                                       CacheDirectory().string(), out);
+      });
+  *missing = outcome.is_refusal;
   if (outcome.library == nullptr) *diagnostics = outcome.diagnostics;
   return outcome.library;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/environment.h"
@@ -124,15 +125,30 @@ std::string FrontEnd::Key(const std::vector<std::string> &fields) const {
 FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,
                                  bool check_races, const std::string &output,
                                  std::string *diagnostics) const {
-  std::vector<std::string> command = {
-      python_,    directory_ + "/__main__.py",
-      "build",    source,
-      "--output", output,
-      "--clang",  clang_,
-      "--cpu",    cpu_,
-  };
-  if (check_races) command.push_back("--check-races");
+  std::vector<std::string> command = {"build", source, "--output", output};
   if (!fast_math) command.push_back("--no-fast-math");
+  return Run(std::move(command), check_races, diagnostics);
+}
+
+FrontEnd::Result FrontEnd::BuildMetallib(
+    const std::string &path, const std::vector<std::string> &kernels,
+    bool check_races, const std::string &output, const std::string &cache,
+    std::string *diagnostics) const {
+  std::vector<std::string> command = {"build-metallib", path,      "--output",
+                                      output,           "--cache", cache};
+  for (const std::string &kernel : kernels) {
+    command.push_back("--kernel");
+    command.push_back(kernel);
+  }
+  return Run(std::move(command), check_races, diagnostics);
+}
+
+FrontEnd::Result FrontEnd::Run(std::vector<std::string> command,
+                               bool check_races,
+                               std::string *diagnostics) const {
+  command.insert(command.begin(), {python_, directory_ + "/__main__.py"});
+  command.insert(command.end(), {"--clang", clang_, "--cpu", cpu_});
+  if (check_races) command.push_back("--check-races");
 
   ProcessResult result = RunProcess(command);
   if (result.status == 0) return Result::kBuilt;

@@ -38,7 +38,20 @@ class FrontEnd {
   Result Build(const std::string &source, bool fast_math, bool check_races,
                const std::string &output, std::string *diagnostics) const;
 
+  // Compiles kernels of the .metallib at `path`.  Returns kRefused if the
+  // .metallib has no kernel of one of these names.
+  // cache: a folder for compiled parts that all kernels share.
+  Result BuildMetallib(const std::string &path,
+                       const std::vector<std::string> &kernels,
+                       bool check_races, const std::string &output,
+                       const std::string &cache,
+                       std::string *diagnostics) const;
+
  private:
+  // Runs the front end; `command` begins with the front end's own command.
+  Result Run(std::vector<std::string> command, bool check_races,
+             std::string *diagnostics) const;
+
   std::string directory_;
   std::string python_;
   std::string clang_;

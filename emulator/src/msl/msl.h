@@ -58,6 +58,24 @@ std::shared_ptr<const Library> Compile(const std::string &source,
                                        bool fast_math,
                                        std::string *diagnostics);
 
+// A library that Apple's compiler has compiled, a .metallib.
+struct Metallib {
+  std::string path;  // a copy in the folder of compiled libraries
+  std::string key;   // tells the content from the content of other libraries
+};
+
+// Reads the content of a file .metallib.  Returns nullptr and sets
+// `*diagnostics` if the content is something else.
+std::shared_ptr<const Metallib> LoadMetallib(std::string_view content,
+                                             std::string *diagnostics);
+
+// Compiles kernels of a .metallib for the host.  On failure, returns nullptr
+// and sets `*diagnostics`, and sets `*missing` to whether the .metallib has no
+// kernel of one of these names.  Keeps the results as Compile() does.
+std::shared_ptr<const Library> CompileKernels(
+    const Metallib &metallib, const std::vector<std::string> &kernels,
+    std::string *diagnostics, bool *missing);
+
 struct Binding {
   void *data = nullptr;  // nullptr: nothing is bound
   size_t size = 0;       // bytes from `data` to the end of the buffer

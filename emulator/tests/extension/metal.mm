@@ -233,7 +233,7 @@ const std::vector<Case> &Checks() {
          id<MTLFunction> function = [library newFunctionWithName:@"f"];
          TORCH_CHECK([[function name] isEqualToString:@"f"]);
        }},
-      {"compiled libraries are refused",
+      {"data that is no compiled library is refused",
        [] {
          dispatch_data_t data = dispatch_data_create(
              "MTLB", 4, nullptr, DISPATCH_DATA_DESTRUCTOR_DEFAULT);

@@ -5,13 +5,20 @@
 
 #include "abi.h"
 
+// The functions of air.h have no runtime of their own, because clang copies
+// them into several objects.
+#ifdef MSL_RUNTIME_IS_ELSEWHERE
+extern "C" const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
+extern "C" void __msl_access(const void *address, ulong size, uint flags);
+#else
 extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
+#endif
 
 // With -fsanitize=thread, clang adds a call of one of the functions below
 // before every access to memory.
-#ifdef MSL_CHECK_RACES
+#if defined(MSL_CHECK_RACES) && !defined(MSL_RUNTIME_IS_ELSEWHERE)
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
 extern "C" {
@@ -92,6 +99,8 @@ MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
 }
 }
 #undef MSL_ANNOUNCE
+#endif
+#ifdef MSL_CHECK_RACES
 #define MSL_ATOMIC_ACCESS(p, flags) \
   __msl_access((const void *)p, sizeof(*p), kMpsEmulatorMslAtomic | flags)
 #else

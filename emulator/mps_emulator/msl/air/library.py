@@ -1,0 +1,184 @@
+"""Compiles kernels of a Metal library to a library for the emulator's executor."""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+import tempfile
+
+from .. import codegen, toolchain
+from ..errors import NoKernelError, ToolError
+from . import lowering
+from .module import Module, disassemble
+
+_TABLES = '#include "implementation/prelude.h"\n#include "implementation/thunk.h"\n'
+_MAX_THREADS = 1024
+# In the messages of the linkers ld and lld.
+_UNDEFINED = re.compile(r"undefined (?:symbol: |reference to `)(air\.[\w.]+)")
+
+
+@dataclasses.dataclass
+class _Parameter:
+    """The members of analysis.kernels.Parameter that codegen.tables() reads."""
+
+    name: str
+    kind: str
+    index: int
+    writable: bool
+    by_reference: bool
+    constant: bool
+    element_size: int
+    alignment: int
+
+
+@dataclasses.dataclass
+class _Kernel:
+    """The members of analysis.kernels.Kernel that codegen.tables() reads."""
+
+    name: str
+    parameters: list
+    max_total_threads: int
+    static_threadgroup_bytes: int
+    suspends: bool
+
+
+def build(metallib, functions, output, cpu, check_races=False, clang=None, cache=None):
+    """Compiles functions of a metallib.Metallib to a kernel library, a shared object.
+
+    functions: the names of kernels.
+    output:    the path of the new file.
+    cpu:       the processor for clang's option -march.
+    check_races: whether the library announces its accesses to memory to the executor.
+    cache:     a folder for the compiled functions of AIR; by default the folder of `output`.
+
+    Raises:
+      NoKernelError: the Metal library has no such kernel.
+      ToolError: a kernel uses what the emulator lacks, or clang failed.
+    """
+    for name in functions:
+        if name not in metallib.kernels:
+            raise NoKernelError(f"the Metal library has no kernel '{name}'")
+    clang = clang or toolchain.find_clang()
+    options = toolchain.host_options(cpu, check_races)
+    library = _functions_of_air(clang, options, cache or os.path.dirname(os.path.abspath(output)))
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(output))) as folder:
+        modules = [Module(disassemble(metallib.bitcode(name), clang)) for name in functions]
+
+        def compile_module(number):
+            text = lowering.lower(modules[number], number, check_races)
+            source, compiled = (os.path.join(folder, f"{number}.{e}") for e in ("ll", "o"))
+            pathlib.Path(source).write_text(text)
+            _run(
+                [
+                    clang,
+                    "-x",
+                    "ir",
+                    "-w",
+                    *options,
+                    "-Xclang",
+                    "-mlink-builtin-bitcode",
+                    "-Xclang",
+                    library,
+                    "-c",
+                    source,
+                    "-o",
+                    compiled,
+                ]
+            )
+            return compiled
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_module, range(len(modules))))
+        tables = os.path.join(folder, "tables.clcpp")
+        pathlib.Path(tables).write_text(_tables(functions, modules))
+        _run(
+            [
+                clang,
+                *toolchain.dialect_options(False),
+                "-DMSL_CODE",
+                *options,
+                tables,
+                "-x",
+                "none",
+                *objects,
+                "-o",
+                output,
+                *toolchain.link_options(),
+            ]
+        )
+
+
+def _run(command):
+    status, printed = toolchain.run(command)
+    if status == 0:
+        return
+    if lacking := sorted(set(_UNDEFINED.findall(printed))):
+        raise ToolError("the emulator lacks functions of AIR: " + ", ".join(lacking))
+    raise ToolError(" ".join(command) + "\n" + printed)
+
+
+def _functions_of_air(clang, options, cache):
+    """Returns the path of the bitcode of include/implementation/air.h, compiled if necessary."""
+    headers = pathlib.Path(toolchain.IMPLEMENTATION_HEADERS, "implementation")
+    content = [clang, *options, *(path.read_text() for path in sorted(headers.iterdir()))]
+    key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:16]
+    path = os.path.join(cache, f"air-{key}.bc")
+    if not os.path.exists(path):
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            source, output = os.path.join(folder, "air.clcpp"), os.path.join(folder, "air.bc")
+            pathlib.Path(source).write_text('#include "implementation/air.h"\n')
+            _run(
+                [
+                    clang,
+                    *toolchain.dialect_options(False),
+                    "-DMSL_CODE",
+                    *options,
+                    "-emit-llvm",
+                    "-c",
+                    source,
+                    "-o",
+                    output,
+                ]
+            )
+            os.replace(output, path)
+    return path
+
+
+def _tables(functions, modules):
+    kernels = [_kernel(*pair) for pair in zip(functions, modules)]
+    parts = [_TABLES, codegen.declarations(kernels)]
+    for number in range(len(kernels)):
+        entry = lowering.entry_name(number)
+        parts.append(
+            f'extern "C" void {entry}(const mps_emulator_msl_launch *, uint, uint, uint);\n'
+            f"{codegen.signature(number)} {{\n"
+            f"  for (uint i = 0; i < count; ++i) {entry}(launch, x + i, y, z);\n}}\n"
+        )
+    return "".join([*parts, codegen.tables(kernels)])
+
+
+def _kernel(name, module):
+    buffers = [argument for argument in module.arguments if argument.kind == "buffer"]
+    return _Kernel(
+        name,
+        [_parameter(argument) for argument in buffers],
+        min(module.max_total_threads or _MAX_THREADS, _MAX_THREADS),
+        lowering.threadgroup_bytes(module),
+        lowering.suspends(module),
+    )
+
+
+def _parameter(argument):
+    fields = argument.fields
+    return _Parameter(
+        fields.get("arg_name", f"argument {argument.number}"),
+        "threadgroup" if lowering.is_threadgroup(argument) else "buffer",
+        lowering.index_of(argument),
+        "read_write" in fields or "write" in fields,
+        "buffer_size" in fields,
+        lowering.is_constant(argument),
+        fields.get("arg_type_size", 1),
+        fields.get("arg_type_align_size", 1),
+    )

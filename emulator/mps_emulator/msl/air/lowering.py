@@ -1,0 +1,361 @@
+"""Changes the text of a module so that clang compiles the module for the host.
+
+The result has no address spaces.  A call that waits for other threads gets a place as its last
+argument.  A function of vectors becomes calls of the function for scalars.  A threadgroup variable
+becomes memory of the executor.  The result has a function that the kernel's thunk calls for each
+thread: the entry.
+"""
+
+import re
+
+from ..errors import ToolError
+from ..rewriting import names
+from .module import CONSTANT, THREADGROUP, split
+
+# The functions that wait for other threads.
+_SUSPENDING = re.compile(r"air\.(simd_|wg\.barrier|simdgroup\.barrier)")
+_VECTOR = re.compile(r"<(\d+) x (\w+)>")
+_GLOBAL = re.compile(
+    r"^(?P<name>@\S+) = .*?addrspace\(3\) global (?P<type>.+?) (?:undef|poison|zeroinitializer)"
+    r"(?:, align (?P<align>\d+))?.*$",
+    re.M,
+)
+_LINKAGE = (
+    r"(?:(?:internal|private|weak_odr|weak|linkonce_odr|linkonce|hidden|protected|dso_local) )*"
+)
+# An expression that is a constant, and that contains no other such expression.
+_CONSTANT = r"(?:getelementptr(?: inbounds)?(?: nuw)?|ptrtoint|bitcast|inttoptr) \([^()]*\)"
+
+# The number of pointers in mps_emulator_msl_launch::buffers (abi.h).
+_BUFFERS = 31
+
+
+def lower(module, number, check_races=False):
+    """Returns the text for clang.
+
+    module: a module.Module.
+    number: the number of the kernel, which is in the name of the entry.
+    """
+    variables = _variables(module.text)
+    text = module.text
+    for variable in variables:
+        text = text.replace(variable["line"], "", 1)
+    text = _without_apples_metadata(_without_address_spaces(text))
+    text = _reset_attributes(text, check_races)
+    text, shims = _replace_declarations(text, module)
+    text = _add_sites(text)
+    text = _use_executors_memory(text, variables)
+    text = _make_internal(text)
+    return "\n".join([text, *shims, _entry(module, number), ""])
+
+
+def entry_name(number):
+    return f"mps_emulator_air_entry_{number}"
+
+
+def threadgroup_bytes(module):
+    """Returns the size of the module's threadgroup variables, in bytes."""
+    return sum(_layout(variable["type"], module.text)[0] for variable in _variables(module.text))
+
+
+# ---- Address spaces and metadata
+
+
+def _without_address_spaces(text):
+    text = re.sub(
+        r"addrspacecast (ptr addrspace\(\d\)|ptr) (\S+) to ptr(?: addrspace\(\d\))?",
+        r"getelementptr i8, ptr \2, i64 0",
+        text,
+    )
+    text = re.sub(
+        r"addrspacecast \(ptr(?: addrspace\(\d\))? (@[\w.$-]+) to ptr(?: addrspace\(\d\))?\)",
+        r"\1",
+        text,
+    )
+    text = re.sub(r" addrspace\(\d\)", "", text)
+    # The name of an intrinsic function contains the address spaces of its arguments.
+    return re.sub(r"@llvm\.[\w.]+", lambda name: re.sub(r"\.p\d", ".p0", name[0]), text)
+
+
+def _without_apples_metadata(text):
+    text = re.sub(r"^!air\..*$", "", text, flags=re.M)
+    return re.sub(r"^@llvm\.(?:global_ctors|used|compiler\.used) = .*$", "", text, flags=re.M)
+
+
+def _reset_attributes(text, check_races):
+    """Removes the attributes of functions that are strings, which name another processor."""
+    added = " sanitize_thread" if check_races else ""
+
+    def reset(line):
+        words = re.sub(r'"[^"]*"(?:="[^"]*")?', "", line[2])
+        return f"attributes {line[1]} = {{ {' '.join(words.split())}{added} }}"
+
+    text = re.sub(r"^attributes (#\d+) = \{ (.*) \}$", reset, text, flags=re.M)
+    # A function without a group of attributes.
+    return re.sub(r"^(define (?!.*#\d).*) \{$", rf"\1{added} {{", text, flags=re.M)
+
+
+def _make_internal(text):
+    """Makes all functions and variables internal, because the library has several modules."""
+    text = re.sub(rf"^define {_LINKAGE}", "define internal ", text, flags=re.M)
+    kept = r"((?:local_)?unnamed_addr )?(global|constant) "
+    text = re.sub(rf"^(@\S+ = ){_LINKAGE}{kept}", r"\1internal \2\3 ", text, flags=re.M)
+    return re.sub(r",? comdat(?:\(.*?\))?|^\$.* = comdat any$", "", text, flags=re.M)
+
+
+# ---- Functions of AIR
+
+
+def _replace_declarations(text, module):
+    """Declares the functions of AIR as include/implementation/air.h defines them.
+
+    Returns (text, definitions of the functions of vectors).
+    """
+    declared = {}
+    shims = []
+    for found in module.declarations():
+        _declare(
+            found.name, _plain(found.result), list(map(_plain, found.parameters)), declared, shims
+        )
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("declare "):
+            name = re.search(r"@([\w.]+)\(", line)[1]
+            if name.startswith("air.") or name in declared:
+                continue
+            declared[name] = None  # an intrinsic function, declared once
+        lines.append(line)
+    lines += [line for line in declared.values() if line is not None]
+    return "\n".join(lines), shims
+
+
+def _plain(type):
+    return "ptr" if type.startswith("ptr") else type
+
+
+def _declare(name, result, parameters, declared, shims):
+    if name in declared:
+        return
+    suspends = bool(_SUSPENDING.match(name))
+    all_parameters = parameters + ["i64"] * suspends
+    if not (_VECTOR.fullmatch(result) or any(map(_VECTOR.fullmatch, parameters))):
+        declared[name] = f"declare {result} @{name}({', '.join(all_parameters)})"
+        return
+    declared[name] = None
+    count = _VECTOR.fullmatch(result)
+    if count is None:
+        raise ToolError(f"the emulator lacks AIR's function {name}")
+    scalar = re.sub(r"\.v\d+(?=[a-z])", ".", name)
+    _declare(scalar, _element(result), list(map(_element, parameters)), declared, shims)
+    shims.append(_shim(name, scalar, int(count[1]), result, parameters, suspends))
+
+
+def _element(type):
+    vector = _VECTOR.fullmatch(type)
+    return vector[2] if vector else type
+
+
+def _shim(name, scalar, count, result, parameters, suspends):
+    """Defines a function of vectors that calls the function of scalars for each component."""
+    lines = []
+    value = "poison"
+    for component in range(count):
+        arguments = []
+        for position, type in enumerate(parameters):
+            argument = f"%a{position}"
+            if _VECTOR.fullmatch(type):
+                element = f"%e{component}.{position}"
+                lines.append(f"{element} = extractelement {type} {argument}, i64 {component}")
+                argument = element
+            arguments.append(f"{_element(type)} {argument}")
+        arguments += ["i64 %site"] * suspends
+        lines.append(f"%r{component} = call {_element(result)} @{scalar}({', '.join(arguments)})")
+        lines.append(
+            f"%v{component} = insertelement {result} {value}, {_element(result)} %r{component},"
+            f" i64 {component}"
+        )
+        value = f"%v{component}"
+    given = [f"{type} %a{position}" for position, type in enumerate(parameters)]
+    given += ["i64 %site"] * suspends
+    body = "\n".join([*lines, f"ret {result} {value}"])
+    return f"define internal {result} @{name}({', '.join(given)}) alwaysinline {{\n{body}\n}}"
+
+
+def _add_sites(text):
+    """Gives each call that waits for other threads a place: the number of the line."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.startswith(("define", "declare")) or "@air." not in line:
+            continue
+        line = re.sub(r"\b(?:tail|musttail|notail) call", "call", line)
+        call = re.search(r"@(air\.[\w.]+)\((.*)\)", line)
+        if call and _SUSPENDING.match(call[1]):
+            separator = ", " if call[2] else ""
+            # Attributes of the call could allow clang to move it.
+            line = f"{line[: call.end() - 1]}{separator}i64 {number << 32 | 1})"
+        lines[number - 1] = line
+    return "\n".join(lines)
+
+
+def suspends(module):
+    """Whether the module calls a function that waits for other threads."""
+    return any(_SUSPENDING.match(found.name) for found in module.declarations())
+
+
+# ---- Threadgroup variables
+
+
+def _variables(text):
+    return [
+        {
+            "line": found[0],
+            "name": found["name"],
+            "type": found["type"],
+            "align": int(found["align"] or 16),
+        }
+        for found in _GLOBAL.finditer(text)
+    ]
+
+
+def _use_executors_memory(text, variables):
+    """Replaces threadgroup variables with calls of the executor at the begin of each function."""
+    if not variables:
+        return text
+    slots = {variable["name"]: slot for slot, variable in enumerate(variables)}
+    pattern = re.compile("|".join(re.escape(name) + r"(?![\w.$])" for name in slots))
+    pieces = re.split(r"(^define .*\{$\n(?:[\w.$-]+:.*\n)?)", text, flags=re.M)
+    for index in range(2, len(pieces), 2):
+        body, end, rest = pieces[index].partition("\n}\n")
+        first = []
+        while found := next(
+            (found for found in re.finditer(_CONSTANT, body) if pattern.search(found[0])), None
+        ):
+            # The operand is no constant any more, so the expression becomes an instruction.
+            value = f"%constant.{len(first)}"
+            operation, _, operands = found[0].partition("(")
+            first.append(f"{value} = {operation}{operands[:-1]}")
+            body = body.replace(found[0], value)
+        used = sorted(set(pattern.findall(body + " ".join(first))), key=slots.get)
+        for name in used:
+            variable = variables[slots[name]]
+            size = f"ptrtoint (ptr getelementptr ({variable['type']}, ptr null, i64 1) to i64)"
+            first.insert(
+                0,
+                f"%threadgroup.{slots[name]} = call ptr @air.threadgroup_variable("
+                f"i32 {slots[name]}, i64 {size}, i64 {variable['align']})",
+            )
+        pieces[index] = "\n".join([*first, body]) + end + rest
+        replaced = lambda found: f"%threadgroup.{slots[found[0]]}"  # noqa: E731
+        pieces[index] = pattern.sub(replaced, pieces[index])
+    return "".join(pieces) + "\ndeclare ptr @air.threadgroup_variable(i32, i64, i64)\n"
+
+
+# ---- The entry
+
+
+def _entry(module, number):
+    lines, arguments = [], []
+    builtins = set()
+    for argument in sorted(module.arguments, key=lambda argument: argument.number):
+        value = f"%value.{argument.number}"
+        if argument.kind == "buffer":
+            lines += _load_buffer(argument, value)
+        elif argument.kind in names.BUILTINS:
+            builtins.add(argument.kind)
+            value = _load_builtin(argument, lines)
+        else:
+            raise ToolError(f"the emulator does not support arguments of the kind {argument.kind}")
+        arguments.append(f"{_plain(argument.type)} {value}")
+    place = "ptr, i32, i32, i32, i32"
+    declared = [f"declare i32 @air.builtin.{name}({place})" for name in sorted(builtins)]
+    return "\n".join(
+        [
+            *declared,
+            f"define void @{entry_name(number)}(ptr %launch, i32 %x, i32 %y, i32 %z) {{",
+            *lines,
+            f"call void @{module.function}({', '.join(arguments)})",
+            "ret void\n}",
+        ]
+    )
+
+
+def index_of(argument):
+    return argument.fields["location_index"]
+
+
+def is_threadgroup(argument):
+    return argument.fields["address_space"] == THREADGROUP
+
+
+def is_constant(argument):
+    return argument.fields["address_space"] == CONSTANT
+
+
+def _load_buffer(argument, value):
+    place = index_of(argument) + _BUFFERS * is_threadgroup(argument)
+    address = f"%address.{argument.number}"
+    return [
+        f"{address} = getelementptr ptr, ptr %launch, i64 {place}",
+        f"{value} = load ptr, ptr {address}",
+    ]
+
+
+def _load_builtin(argument, lines):
+    """Adds the instructions for a built-in value to `lines`; returns the value."""
+    vector = _VECTOR.fullmatch(argument.type)
+    element = _element(argument.type)
+    value = "poison"
+    for component in range(int(vector[1]) if vector else 1):
+        name = f"%builtin.{argument.number}.{component}"
+        lines.append(
+            f"{name} = call i32 @air.builtin.{argument.kind}("
+            f"ptr %launch, i32 %x, i32 %y, i32 %z, i32 {component})"
+        )
+        if element != "i32":
+            lines.append(f"{name}.small = trunc i32 {name} to {element}")
+            name += ".small"
+        if vector is None:
+            return name
+        lines.append(
+            f"{name}.all = insertelement {argument.type} {value}, {element} {name}, i64 {component}"
+        )
+        value = f"{name}.all"
+    return value
+
+
+# ---- Layouts
+
+_SIZES = {"half": 2, "bfloat": 2, "float": 4, "ptr": 8}
+
+
+def _layout(type, text):
+    """Returns (size, alignment) of a type of LLVM, in bytes.  `text` defines the structures."""
+    type = type.strip()
+    if found := re.fullmatch(r"i(\d+)", type):
+        size = max(int(found[1]), 8) // 8
+        return size, size
+    if type in _SIZES:
+        return _SIZES[type], _SIZES[type]
+    if found := re.fullmatch(r"<(\d+) x (.*)>", type):
+        size = int(found[1]) * _layout(found[2], text)[0]
+        size = 1 << (size - 1).bit_length()
+        return size, size
+    if found := re.fullmatch(r"\[(\d+) x (.*)\]", type):
+        size, alignment = _layout(found[2], text)
+        return int(found[1]) * size, alignment
+    if type.startswith("%"):
+        found = re.search(rf"^{re.escape(type)} = type (.*)$", text, re.M)
+        return _layout(found[1], text)
+    if found := re.fullmatch(r"(<?)\{(.*)\}>?", type):
+        return _layout_of_structure(found[2], bool(found[1]), text)
+    raise ToolError(f"the emulator does not know the size of LLVM's type {type}")
+
+
+def _layout_of_structure(members, is_packed, text):
+    size, largest = 0, 1
+    for member in split(members):
+        bytes_, alignment = _layout(member, text)
+        alignment = 1 if is_packed else alignment
+        size = (size + alignment - 1) // alignment * alignment + bytes_
+        largest = max(largest, alignment)
+    return (size + largest - 1) // largest * largest, largest

@@ -1,0 +1,108 @@
+"""Reads .metallib, the container of compiled kernels."""
+
+import dataclasses
+import struct
+
+from ..errors import ToolError
+
+_MAGIC = b"MTLB"
+# The places of the parts of a container follow its size.
+_SIZE = struct.Struct("<Q")
+_SIZE_AT = 16
+_PARTS = struct.Struct("<8Q")
+_PARTS_AT = _SIZE_AT + _SIZE.size
+_KERNEL = 2
+
+
+@dataclasses.dataclass
+class _Entry:
+    """A function of a container.  The bitcode is at content[begin : end]."""
+
+    kind: int
+    air_version: tuple[int, int]
+    begin: int
+    end: int
+
+
+class Metallib:
+    """A container of compiled functions.
+
+    content: an object like bytes that contains the container.
+    at:      where the container begins in `content`, in bytes.
+
+    Raises ToolError if there is no container.
+    """
+
+    def __init__(self, content, at=0):
+        self._content = memoryview(content)
+        self._at = at
+        self._entries = {}
+        if self._content[at : at + len(_MAGIC)] != _MAGIC:
+            raise ToolError("this is no Metal library: it does not begin with MTLB")
+        try:
+            self._read(at)
+        except (struct.error, KeyError, UnicodeDecodeError) as error:
+            raise ToolError(f"the Metal library is damaged: {error}") from None
+
+    def _read(self, at):
+        functions, _, _, _, _, _, bitcode, _ = _PARTS.unpack_from(self._content, at + _PARTS_AT)
+        (self.size,) = _SIZE.unpack_from(self._content, at + _SIZE_AT)
+        (count,) = struct.unpack_from("<I", self._content, at + functions)
+        position = at + functions + 4
+        for _ in range(count):
+            (size,) = struct.unpack_from("<I", self._content, position)
+            fields = self._fields(position + 4)
+            begin = at + bitcode + struct.unpack("<3Q", fields[b"OFFT"])[2]
+            (length,) = _SIZE.unpack(fields[b"MDSZ"])
+            name = bytes(fields[b"NAME"]).rstrip(b"\0").decode()
+            version = struct.unpack_from("<2H", fields[b"VERS"])
+            self._entries[name] = _Entry(fields[b"TYPE"][0], version, begin, begin + length)
+            position += size
+
+    def _fields(self, position):
+        """Returns the fields of a function, {tag: content}."""
+        fields = {}
+        while (tag := bytes(self._content[position : position + 4])) != b"ENDT":
+            (length,) = struct.unpack_from("<H", self._content, position + 4)
+            fields[tag] = self._content[position + 6 : position + 6 + length]
+            position += 6 + length
+        return fields
+
+    @property
+    def content(self):
+        """The bytes of the container."""
+        return bytes(self._content[self._at : self._at + self.size])
+
+    @property
+    def kernels(self):
+        """The names of all kernels, a list."""
+        return [name for name, entry in self._entries.items() if entry.kind == _KERNEL]
+
+    def air_version(self, name):
+        """Returns the version of AIR of a function, such as (2, 6)."""
+        return self._entries[name].air_version
+
+    def bitcode(self, name):
+        """Returns the bitcode of a function.  Raises KeyError."""
+        entry = self._entries[name]
+        return self._content[entry.begin : entry.end]
+
+
+def find(content):
+    """Returns the list of Metallibs in `content`, such as a shared library of torch for macOS."""
+    found = []
+    at = content.find(_MAGIC)
+    while at >= 0:
+        if _is_container(content, at):
+            found.append(Metallib(content, at))
+        at = content.find(_MAGIC, at + 1)
+    return found
+
+
+def _is_container(content, at):
+    """Whether the part after a magic number can be a container; the number can be a coincidence."""
+    rest = len(content) - at
+    if rest < _PARTS_AT + _PARTS.size:
+        return False
+    sizes = _SIZE.unpack_from(content, at + _SIZE_AT) + _PARTS.unpack_from(content, at + _PARTS_AT)
+    return max(sizes) <= rest
