@@ -1,7 +1,5 @@
 #include "msl/race_checker.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -23,10 +21,6 @@ constexpr unsigned kMemThreadgroup = 2;
 // How many accesses to a word the checker remembers.  If a word has more, each
 // new access replaces a read or, if there is no read, a write.
 constexpr size_t kMostRecords = 8;
-
-// If an access outside of all buffers is at most this many bytes from a buffer,
-// the report names the nearest buffer.
-constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
 // Appends to `ranges` the bytes begin + i for which bit i of `bits` is set.
 void Append(uintptr_t begin, unsigned bits, ByteRanges *ranges) {
@@ -50,28 +44,13 @@ void RaceChecker::Begin(const Dispatch &dispatch,
                         const char *threadgroup_memory,
                         size_t threadgroup_bytes,
                         const std::vector<ThreadgroupPiece> *pieces) {
-  pieces_ = pieces;
   dispatch_ = &dispatch;
   launch_ = launch;
-  threadgroup_begin_ = reinterpret_cast<uintptr_t>(threadgroup_memory);
   threadgroup_bytes_ = threadgroup_bytes;
+  memory_.Begin(dispatch, launch, threadgroup_memory, threadgroup_bytes,
+                pieces);
   fences_used_ = false;
   failure_.clear();
-  recent_ = nullptr;
-  buffers_.clear();
-  for (const Parameter &parameter : ParametersOf(*dispatch.kernel)) {
-    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
-    const Binding &binding = dispatch.buffers[parameter.index];
-    buffers_.push_back({&parameter, reinterpret_cast<uintptr_t>(binding.data),
-                        binding.size, false});
-  }
-  for (Buffer &buffer : buffers_)
-    for (const Buffer &other : buffers_)
-      if (other.parameter->in_constant &&
-          other.begin < buffer.begin + buffer.size &&
-          buffer.begin < other.begin + other.size)
-        buffer.may_be_constant = true;
-  std::fill(std::begin(library_pages_), std::end(library_pages_), UINTPTR_MAX);
   device_words_.clear();
   touched_.clear();
   std::fill(std::begin(recent_pages_), std::end(recent_pages_), RecentPage());
@@ -134,14 +113,18 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
                          unsigned flags, const void *place) {
   if (!failure_.empty()) return;
   auto begin = reinterpret_cast<uintptr_t>(address);
-  Memory memory;
-  if (begin - threadgroup_begin_ < threadgroup_bytes_) {
-    memory = kThreadgroup;
-    if (!IsInPiece(thread, begin, size, flags, place)) return;
+  const KernelMemory::Found found = memory_.Find(begin, size);
+  if (found.kind == KernelMemory::Found::kNotChecked) return;
+  if (found.kind == KernelMemory::Found::kOutside) {
+    NoteOutside(thread, size, flags, found, place);
+    return;
+  }
+  const Memory memory = found.in_threadgroup ? kThreadgroup : kDevice;
+  if (memory == kThreadgroup) {
     CheckInitialized(thread, begin, size, flags, place);
-  } else {
-    if (!IsInBuffer(thread, begin, size, flags, place)) return;
-    memory = kDevice;
+  } else if (found.buffer != nullptr && found.buffer->may_be_constant &&
+             (flags & kMpsEmulatorMslWrite)) {
+    CheckConstant(thread, begin, size, place);
   }
 
   Record record = {group_,
@@ -173,63 +156,18 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
   }
 }
 
-bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
-                             unsigned flags, const void *place) {
-  const bool is_write = flags & kMpsEmulatorMslWrite;
-  // Most accesses are to the same buffer as the previous access.
-  if (recent_ != nullptr && recent_->Has(begin, size) &&
-      !(is_write && recent_->may_be_constant))
-    return true;
-  if (begin - reinterpret_cast<uintptr_t>(launch_) < sizeof(*launch_))
-    return false;
-  const uintptr_t page = begin / kPage;
-  uintptr_t &library_page = library_pages_[page % std::size(library_pages_)];
-  if (page == library_page) return false;
-  const Buffer *near = nullptr;  // the nearest buffer
-  uintptr_t distance = UINTPTR_MAX;
-  const Buffer *hit = nullptr;
-  const Parameter *constant = nullptr;
-  for (const Buffer &buffer : buffers_) {
-    if (buffer.Has(begin, size)) {
-      hit = &buffer;
-      if (buffer.parameter->in_constant) constant = buffer.parameter;
-      continue;
-    }
-    const uintptr_t away = begin < buffer.begin
-                               ? buffer.begin - begin
-                               : begin + size - (buffer.begin + buffer.size);
-    if (away <= distance) {
-      near = &buffer;
-      distance = away;
-    }
+void RaceChecker::CheckConstant(unsigned thread, uintptr_t begin, size_t size,
+                                const void *place) {
+  for (const KernelMemory::Buffer &buffer : memory_.buffers()) {
+    if (!buffer.parameter->in_constant || !buffer.Has(begin, size)) continue;
+    failure_ = Text(
+        "%s writes to memory that also belongs to buffer %u ('%s'), in %s: "
+        "nothing may write to a kernel's `constant` memory while the kernel "
+        "runs, because the GPU reads it from a cache.  Declare the parameter "
+        "`device const`, or bind another buffer",
+        Name(thread, group_).c_str(), buffer.parameter->index,
+        buffer.parameter->name, LineInSource(place).c_str());
   }
-  if (hit != nullptr) {
-    if (constant != nullptr && is_write)
-      failure_ = Text(
-          "%s writes to memory that also belongs to buffer %u ('%s'), in %s: "
-          "nothing may write to a kernel's `constant` memory while the kernel "
-          "runs, because the GPU reads it from a cache.  Declare the parameter "
-          "`device const`, or bind another buffer",
-          Name(thread, group_).c_str(), constant->index, constant->name,
-          LineInSource(place).c_str());
-    recent_ = hit;
-    return true;
-  }
-  for (const DeviceRange &buffer : dispatch_->resident)
-    if (buffer.Has(begin, size)) return true;
-  // Constants at program scope are in the kernel's library, not in a buffer.
-  Dl_info library;
-  if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) {
-    library_page = page;
-    return false;
-  }
-  std::string where = " outside of every buffer of the dispatch";
-  if (near != nullptr && distance <= kNear)
-    where = Text(" at byte %td of buffer %u ('%s'), which has %zu bytes",
-                 static_cast<ptrdiff_t>(begin - near->begin),
-                 near->parameter->index, near->parameter->name, near->size);
-  NoteOutside(thread, size, flags, where, place);
-  return false;
 }
 
 void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
@@ -264,7 +202,7 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
 
 RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
   if (memory == kDevice) return device_words_[word];
-  const size_t index = (word - threadgroup_begin_) / 4;
+  const size_t index = (word - memory_.threadgroup_begin()) / 4;
   Word &found = threadgroup_words_[index];
   if (found.empty()) used_words_.push_back(index);
   return found;
@@ -335,32 +273,24 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
   return last != fences.end() && before.fence <= last->second;
 }
 
-bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
-                            unsigned flags, const void *place) {
-  const size_t offset = begin - threadgroup_begin_;
-  // The last piece that begins at or before `begin`.
-  const ThreadgroupPiece *before = nullptr;
-  for (const ThreadgroupPiece &piece : *pieces_)
-    if (piece.offset <= offset &&
-        (before == nullptr || before->offset < piece.offset))
-      before = &piece;
-  if (before != nullptr && offset + size <= before->offset + before->bytes)
-    return true;
-  std::string where = " in threadgroup memory that the kernel does not use";
-  if (before != nullptr && before->argument >= 0)
-    where = Text(
-        " at byte %zu of the threadgroup memory at index %d, which has %zu "
-        "bytes (setThreadgroupMemoryLength:atIndex:)",
-        offset - before->offset, before->argument, before->bytes);
-  else if (before != nullptr)
-    where = Text(" at byte %zu of a threadgroup variable of %zu bytes",
-                 offset - before->offset, before->bytes);
-  NoteOutside(thread, size, flags, where, place);
-  return false;
-}
-
 void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
-                              const std::string &where, const void *place) {
+                              const KernelMemory::Found &found,
+                              const void *place) {
+  std::string where = " outside of every buffer of the dispatch";
+  if (found.piece != nullptr && found.piece->argument >= 0)
+    where = Text(
+        " at byte %td of the threadgroup memory at index %d, which has %zu "
+        "bytes (setThreadgroupMemoryLength:atIndex:)",
+        found.offset, found.piece->argument, found.piece->bytes);
+  else if (found.piece != nullptr)
+    where = Text(" at byte %td of a threadgroup variable of %zu bytes",
+                 found.offset, found.piece->bytes);
+  else if (found.in_threadgroup)
+    where = " in threadgroup memory that the kernel does not use";
+  else if (found.buffer != nullptr)
+    where = Text(" at byte %td of buffer %u ('%s'), which has %zu bytes",
+                 found.offset, found.buffer->parameter->index,
+                 found.buffer->parameter->name, found.buffer->size);
   failure_ = Text("%s %s %zu bytes%s, in %s", Name(thread, group_).c_str(),
                   flags & kMpsEmulatorMslWrite ? "writes" : "reads", size,
                   where.c_str(), LineInSource(place).c_str());
@@ -380,8 +310,8 @@ void RaceChecker::UseOutsideOfArray(unsigned thread, const char *type,
                   Name(thread, group_).c_str(), index, name.c_str(), line);
 }
 
-void RaceChecker::ConvertOutside(unsigned thread, float value,
-                                 const char *type, unsigned line) {
+void RaceChecker::ConvertOutside(unsigned thread, float value, const char *type,
+                                 unsigned line) {
   if (!failure_.empty()) return;
   // clang puts the type's name in quotes.  For a typedef, more text follows the
   // quotes.
@@ -420,7 +350,8 @@ void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
 void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
                                    size_t size, unsigned flags,
                                    const void *place) {
-  const auto first = initialized_.begin() + (begin - threadgroup_begin_);
+  const auto first =
+      initialized_.begin() + (begin - memory_.threadgroup_begin());
   const auto last =
       first + std::min<ptrdiff_t>(size, initialized_.end() - first);
   const bool is_plain_write =
@@ -511,7 +442,7 @@ std::string RaceChecker::Name(unsigned thread, uint32_t group) const {
 std::string RaceChecker::DescribeAddress(uintptr_t address,
                                          Memory memory) const {
   if (memory == kThreadgroup) return "threadgroup memory";
-  for (const Buffer &buffer : buffers_) {
+  for (const KernelMemory::Buffer &buffer : memory_.buffers()) {
     // The word may begin up to 3 bytes before an unaligned buffer.
     if (buffer.begin != 0 && address + 3 - buffer.begin < buffer.size + 3)
       return Text("byte %zu of buffer %u ('%s')",

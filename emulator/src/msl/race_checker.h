@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/limits.h"
+#include "msl/kernel_memory.h"
 #include "msl/msl.h"
 
 namespace mps_emulator::msl {
@@ -34,14 +35,6 @@ namespace mps_emulator::msl {
 // MPS_EMULATOR_CHECK_RACES at this call.  If so, Compile() makes kernels that
 // report their accesses.
 bool CheckRaces();
-
-// A piece of threadgroup memory.  `argument` is the index of the argument that
-// uses the piece, or -1 if a variable of the kernel uses the piece.
-struct ThreadgroupPiece {
-  size_t offset;
-  size_t bytes;
-  int argument;
-};
 
 class RaceChecker {
  public:
@@ -139,19 +132,6 @@ class RaceChecker {
     Clock seen;      // what atomic reads received; added to `past` by fences
   };
 
-  // A buffer that the kernel may access.
-  struct Buffer {
-    // Whether all `extent` bytes from `address` on are in the buffer.
-    bool Has(uintptr_t address, size_t extent) const {
-      return address - begin < size && extent <= size - (address - begin);
-    }
-
-    const Parameter *parameter;
-    uintptr_t begin;
-    size_t size;
-    bool may_be_constant;  // shares bytes with a `constant` buffer
-  };
-
   // The accesses to a page of device memory: a bit for each byte.
   struct Touched {
     uint8_t read[kPage / 8] = {};
@@ -176,14 +156,9 @@ class RaceChecker {
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
   Word &WordAt(uintptr_t word, Memory memory);
-  // Whether an access is in a buffer of the dispatch.  Reports any other
-  // access, except to the launch data or to constants of the kernel's library.
-  bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
-                  const void *place);
-  // Whether an access is in the kernel's threadgroup memory.  Reports an access
-  // outside of this memory.
-  bool IsInPiece(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
-                 const void *place);
+  // Reports a write to a buffer, if the bytes also belong to `constant` memory.
+  void CheckConstant(unsigned thread, uintptr_t begin, size_t size,
+                     const void *place);
   void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
                         unsigned flags, const void *place);
 
@@ -193,25 +168,21 @@ class RaceChecker {
   std::string Name(unsigned thread, uint32_t group) const;
   // Reports an access outside of the kernel's memory.
   void NoteOutside(unsigned thread, size_t size, unsigned flags,
-                   const std::string &where, const void *place);
+                   const KernelMemory::Found &found, const void *place);
   std::string DescribeAddress(uintptr_t address, Memory memory) const;
 
   const Dispatch *dispatch_ = nullptr;
   const mps_emulator_msl_launch *launch_ = nullptr;
-  uintptr_t threadgroup_begin_ = 0;
   size_t threadgroup_bytes_ = 0;
-  const std::vector<ThreadgroupPiece> *pieces_ = nullptr;
+  KernelMemory memory_;
   uint32_t group_ = 0;
   uint32_t epoch_[kMemories] = {};
   bool fences_used_ = false;
   std::string failure_;  // the first failure, which ends the checks
   std::vector<Thread> threads_;
-  std::vector<Buffer> buffers_;
-  const Buffer *recent_ = nullptr;    // the buffer of the last access
-  uintptr_t library_pages_[8];        // page numbers of a kernel's library
   std::vector<uint8_t> initialized_;  // 1: this threadgroup byte is written
   std::unordered_map<uintptr_t, Word> device_words_;  // by address
-  std::map<uintptr_t, Touched> touched_;  // by page number
+  std::map<uintptr_t, Touched> touched_;              // by page number
   RecentPage recent_pages_[8];
   std::vector<Word> threadgroup_words_;
   std::vector<size_t> used_words_;  // the indexes of words with records
