@@ -43,6 +43,7 @@ static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
 // ---- NSObjCRuntime.h
 typedef long NSInteger;
 typedef unsigned long NSUInteger;
+typedef double CFTimeInterval;  // seconds
 #define NSUIntegerMax ULONG_MAX
 
 #define NS_ENUM(type, name) \

@@ -175,6 +175,9 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 - (void)waitUntilCompleted;
 @property(readonly) MTLCommandBufferStatus status;
 @property(readonly) NSError *error;
+// Seconds of a clock; 0 before the command buffer has completed.
+@property(readonly) CFTimeInterval GPUStartTime;
+@property(readonly) CFTimeInterval GPUEndTime;
 - (id<MTLBlitCommandEncoder>)blitCommandEncoder;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:

@@ -1,5 +1,7 @@
 #include "core/commands.h"
 
+#include <chrono>
+
 #include "core/environment.h"
 #include "core/export.h"
 #include "core/fatal.h"
@@ -23,6 +25,12 @@ class EndUsesLater {
  private:
   const Command &command_;
 };
+
+// The time of the clock of GPUStartTime, in seconds.
+double Seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
 
 thread_local HostWrites host_writes;
 thread_local std::optional<Accesses> accesses_of_command;
@@ -130,6 +138,11 @@ void CommandBuffer::AddCompletedHandler(Handler handler) {
 }
 
 void CommandBuffer::Run() {
+  if (start_time_ == 0) start_time_ = Seconds();
+  struct NoteEnd {
+    CommandBuffer *buffer;
+    ~NoteEnd() { buffer->end_time_ = Seconds(); }
+  } note_end{this};
   UsedBlocks::BeginBatch();
   std::vector<char *> device;
   std::vector<HostSnapshot::Write> written;

@@ -107,6 +107,11 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   bool retains_references = true;
 
   void AddCompletedHandler(Handler handler);
+  // When the commands began and ended to run, in seconds of a clock; 0 before
+  // all commands have run.
+  double start_time() const { return ended() ? start_time_ : 0; }
+  double end_time() const { return ended() ? end_time_ : 0; }
+
   // Sets torch's own handler, which is called if the command buffer fails.
   void SetFailedHandler(Handler handler) {
     failed_handler_ = std::move(handler);
@@ -131,6 +136,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::deque<Command> commands_;
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;
+  // 0: no command has run.  Some commands may run before the commit.
+  double start_time_ = 0;
+  double end_time_ = 0;
   bool has_kernel_ = false;
   bool fails_ = false;
 };

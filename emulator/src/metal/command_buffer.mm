@@ -123,6 +123,8 @@ GETTER(NSString *, label, ToNSString((*_buffer)->label))
   return MakeError(@"MTLCommandBufferErrorDomain", kTimeout, kTimeoutText);
 }
 
+GETTER(CFTimeInterval, GPUStartTime, (*_buffer)->start_time())
+GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
 GETTER(id<MTLBlitCommandEncoder>, blitCommandEncoder, NewBlitEncoder(*_buffer))
 GETTER(id<MTLComputeCommandEncoder>, computeCommandEncoder,
        NewComputeEncoder(*_buffer, MTLDispatchTypeSerial))
@@ -201,6 +203,8 @@ FORWARD(void, commit)
 FORWARD(void, waitUntilCompleted)
 FORWARD(MTLCommandBufferStatus, status)
 FORWARD(NSError *, error)
+FORWARD(CFTimeInterval, GPUStartTime)
+FORWARD(CFTimeInterval, GPUEndTime)
 FORWARD(id<MTLBlitCommandEncoder>, blitCommandEncoder)
 FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoder)
 #undef FORWARD

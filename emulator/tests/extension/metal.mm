@@ -143,6 +143,25 @@ const std::vector<Case> &Checks() {
          TORCH_CHECK([commands status] == MTLCommandBufferStatusCompleted);
          TORCH_CHECK([commands error] == nil);
        }},
+      {"a command buffer has the times of its beginning and its end",
+       [] {
+         id<MTLCommandBuffer> commands =
+             Scaling(BufferWith({1, 2, 3, 4}), {BufferWith({2})});
+         __block CFTimeInterval seconds = -1;
+         [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
+           seconds = [done GPUEndTime] - [done GPUStartTime];
+         }];
+         [commands commit];
+         TORCH_CHECK([commands GPUStartTime] == 0 &&
+                     [commands GPUEndTime] == 0);
+         [commands waitUntilCompleted];
+         // A minute would mean that the unit is not the second.
+         TORCH_CHECK(seconds > 0 && seconds < 60, seconds);
+         id<MTLCommandBuffer> later =
+             Scaling(BufferWith({1, 2, 3, 4}), {BufferWith({2})});
+         Finish(later);
+         TORCH_CHECK([later GPUStartTime] >= [commands GPUEndTime]);
+       }},
       {"waiting for one queue does not publish another",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
