@@ -64,9 +64,9 @@ OF_BINDINGS = {
 # {package of the tool: the tests that are most likely to notice a mutant of its files}
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
-    "stack": ["apply", "authoring", "export", "names_and_order", "status", "checkout"],
+    "stack": ["apply", "authoring", "export", "names_and_order", "status", "clone"],
     "carry": ["rebase", "carrying", "submission", "probe"],
-    "core": ["cli", "apply", "checkout", "hostile_config", "rebase"],
+    "core": ["cli", "apply", "clone", "hostile_config", "rebase"],
     "build": ["build", "environment", "interpreter"],
     "run": ["recipes", "suites"],
     "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"],

@@ -17,6 +17,7 @@ from pathlib import Path
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
 from k2mps.series import patch_text
+from k2mps.stack import clone
 
 from k2_mps_tests.running import ran
 from k2_mps_tests.tooling import tool_server
@@ -252,6 +253,11 @@ class Sandbox:
         words = ("git", "clone", "--quiet", *options, self.upstream.as_uri(), directory)
         output(*words, env=self.environment)
         return directory
+
+    def obtain(self) -> None:
+        """Makes the tool's own clone at the pin, as `k2mps apply` does, but applies no patch."""
+        project = Project(self.root)
+        clone.obtain(project, project.upstream().pin, None)
 
     def order(self) -> list[str]:
         """Returns the names of the patches in patches/series, which must have no comments."""

@@ -51,7 +51,7 @@ def test_apply_makes_one_commit_for_each_patch(sandbox):
 
 def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
     """ninja compiles a file again if the file was written again, even with the same content."""
-    sandbox.ok("checkout")
+    sandbox.obtain()
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
     after = snapshot(sandbox.checkout)["files"]
@@ -202,7 +202,7 @@ def test_untracked_files_elsewhere_do_not_matter(sandbox):
 def break_first_patch(sandbox):
     patch = sandbox.root / "patches/context-know-mps.patch"
     support.edit(patch, "\n line 49\n", "\n line forty-nine\n")
-    sandbox.ok("checkout")
+    sandbox.obtain()
 
 
 def test_a_patch_that_does_not_apply_is_named(sandbox):
@@ -242,7 +242,7 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path, code):
 
 
 def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
-    sandbox.ok("checkout")
+    sandbox.obtain()
     path = sandbox.checkout / "k2/csrc/array.cu"
     edit = f'echo mine > "{path}"'
     env = support.shim(tmp_path / "bin", f'case "$*" in *"switch --quiet"*) {edit};; esac')
@@ -255,7 +255,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
     """In a read-only folder, git prints "error: unable to unlink old ..." but exits with 0."""
-    sandbox.ok("checkout")
+    sandbox.obtain()
     refusal = "echo 'error: unable to unlink old' >&2"
     late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'
     env = support.shim(tmp_path / "bin", f'case "$*" in *"switch --quiet"*) {late};; esac')
@@ -283,13 +283,13 @@ def test_the_error_for_a_clone_without_the_pin_shows_how_to_fetch_it(sandbox):
     assert f"fetch {sandbox.upstream.as_uri()} {pin}" in message
 
 
-@pytest.mark.parametrize("command", ["checkout", "apply"])
-def test_the_tools_own_clone_follows_the_pin(sandbox, command):
-    sandbox.ok(command)
+@pytest.mark.parametrize("applied", [False, True])
+def test_the_tools_own_clone_follows_the_pin(sandbox, applied):
+    sandbox.ok("apply") if applied else sandbox.obtain()
     pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
     sandbox.write_config(pin)
-    states = {"checkout": "other commit", "apply": "applied by another version of the series"}
-    assert sandbox.state() == states[command]
+    states = ("other commit", "applied by another version of the series")
+    assert sandbox.state() == states[applied]
     sandbox.ok("apply")
     assert sandbox.state() == "applied"
     assert git(sandbox.checkout, "rev-parse", "HEAD~3") == pin

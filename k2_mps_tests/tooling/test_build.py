@@ -233,7 +233,7 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
 
 
 def test_uncommitted_edits_of_an_unpatched_checkout_are_refused(sandbox):
-    sandbox.ok("checkout")
+    sandbox.obtain()
     support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})
     assert "uncommitted edits" in fails(sandbox, 1)
 
@@ -332,7 +332,6 @@ def test_a_build_goes_on_after_an_error(sandbox):
 
 
 def test_an_error_of_the_linker_is_shown(sandbox):
-    sandbox.ok("checkout")
     sandbox.ok("apply")
     text = "int Missing();\nint Answer() { return Missing(); }\n"
     support.write(sandbox.checkout, {"k2/csrc/answer.cc": text})
@@ -551,7 +550,7 @@ def test_status_shows_a_running_build(sandbox):
 
 
 def test_status_shows_how_many_steps_ninja_has_done(sandbox):
-    sandbox.ok("checkout")
+    sandbox.obtain()
     here, found = project.Project(sandbox.root), checkout.Checkout(sandbox.checkout)
     assert under_way.describe(here, found) == ""
     tree = sandbox.root / "build/cpu-torch2.13.0-x"

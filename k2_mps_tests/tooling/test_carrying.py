@@ -147,7 +147,7 @@ def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, 
 
 @pytest.mark.parametrize("command", ["apply", "rebase", "new", "fold"])
 def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
-    sandbox.ok("checkout" if command == "apply" else "apply")
+    sandbox.obtain() if command == "apply" else sandbox.ok("apply")
     if command in ("new", "fold"):
         support.edit(sandbox.checkout / CONTEXT, "line 20", "twenty")
     words = {"rebase": ["--onto", onto], "new": ["x"], "fold": [MPS]}.get(command, [])

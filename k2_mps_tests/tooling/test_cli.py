@@ -177,7 +177,7 @@ def test_an_error_has_three_parts(sandbox):
 
 def test_a_file_in_the_place_of_a_folder_is_an_error_not_a_traceback(sandbox):
     (sandbox.root / "build").write_text("a file, not a directory\n")
-    assert "build\n  next: move it away" in sandbox.fails(1, "checkout")
+    assert "build\n  next: move it away" in sandbox.fails(1, "apply")
 
 
 def test_a_folder_that_is_deleted_is_one_error(sandbox):

@@ -70,7 +70,7 @@ COMMANDS = {
     "rebase --onto master": newer,
     "rebase --continue": stopped,
 }
-CLONE = {"checkout": absent}
+CLONE = {"apply ": absent}
 
 
 @pytest.fixture(scope="session")

@@ -146,6 +146,6 @@ def test_superseded_patches_are_dropped_before_the_build(tmp_path):
 
 
 def test_without_upstream_there_is_no_report(sandbox):
-    sandbox.ok("checkout")
+    sandbox.obtain()
     shutil.rmtree(sandbox.upstream)
     assert follow(sandbox) == (20, "")

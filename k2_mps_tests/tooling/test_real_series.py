@@ -44,7 +44,7 @@ def clone(tmp_path_factory, users_environment):
         variables = {**users_environment, "PYTHONPATH": str(support.TOOLS), "K2": "", **env}
         return support.ran(*support.Sandbox.command(None, *args), cwd=root, env=variables)
 
-    result = run("checkout")
+    result = run("apply")
     if result.returncode == 20:
         pytest.skip(f"upstream cannot be reached: {result.stderr.strip()}")
     assert result.returncode == 0, result.stderr

@@ -16,7 +16,7 @@ def test_the_state_is_absent_then_pristine_then_applied(sandbox):
     found = status(sandbox)
     assert (found["state"], found["next_command"]) == ("absent", "k2mps apply")
     assert not (sandbox.root / "build").exists()
-    sandbox.ok("checkout")
+    sandbox.obtain()
     assert status(sandbox)["state"] == "pristine"
     sandbox.ok("apply")
     found = status(sandbox)
@@ -32,7 +32,7 @@ def test_the_state_is_absent_then_pristine_then_applied(sandbox):
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_status_lists_edited_files(sandbox, applied):
-    sandbox.ok("apply" if applied else "checkout")
+    sandbox.ok("apply") if applied else sandbox.obtain()
     support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
     found = status(sandbox)
     assert found["state"] == "edited"

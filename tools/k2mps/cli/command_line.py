@@ -17,7 +17,7 @@ from k2mps.core import errors
 
 # The order of the commands in --help.
 _ORDER = (
-    *("status", "doctor", "lint", "checkout", "apply", "build", "test"),
+    *("status", "doctor", "lint", "apply", "build", "test"),
     *("new", "fold", "export", "probe", "rebase", "upstream", "wheel", "recipes"),
 )
 
@@ -83,16 +83,12 @@ def _next(shown, built: Path | None) -> str:
     return "k2mps test" if built and shown.head.tree[:12] in built.name else "k2mps build"
 
 
-@command(main, "checkout", k2_option)
-def checkout_command(session: Session) -> None:
-    """Clone the pinned k2, or verify the checkout that --k2 names."""
-    checkout, pin = session.obtain(), session.upstream.pin
-    session.console.info(f"{checkout.directory} has k2 {pin.version}, {pin.commit}")
-
-
 @command(main, "apply", k2_option)
 def apply_command(session: Session) -> None:
-    """Apply the patch series to the checkout. If this fails, the checkout does not change."""
+    """Apply the patch series to the checkout; clone the pinned k2 if there is none.
+
+    If this fails, the checkout does not change.
+    """
     from k2mps.stack import apply
     from k2mps.stack.commits import DoesNotApplyError
 

@@ -104,7 +104,7 @@ class Checkout:
             raise errors.CheckoutMissingError(
                 f"there is no k2 checkout at {self.directory}",
                 why="a file or a broken link is there" if blocked else "",
-                next_command=("move it away, then " if blocked else "") + "k2mps checkout",
+                next_command=("move it away, then " if blocked else "") + "k2mps apply",
             )
         here = git.Git(self.directory, reporter=reporter)
         results = [here.run("rev-parse", f"--{one}") for one in _PLACES]

@@ -1,4 +1,4 @@
-"""`k2mps checkout` clones the pin, or verifies the checkout that K2 or --k2 names."""
+"""`k2mps apply` clones the pin, or uses the checkout that K2 or --k2 names."""
 
 import os
 import pty
@@ -13,7 +13,7 @@ from k2_mps_tests.tooling.support import git, snapshot
 
 
 def test_a_clone_has_every_blob(sandbox):
-    assert sandbox.pin in sandbox.ok("checkout")
+    sandbox.obtain()
     k2 = sandbox.checkout
     assert git(k2, "rev-parse", "HEAD") == sandbox.pin
     assert git(k2, "remote", "get-url", "origin") == (sandbox.upstream.as_uri())
@@ -22,10 +22,10 @@ def test_a_clone_has_every_blob(sandbox):
     assert git(k2, "rev-list", "--count", "HEAD") == "2"
 
 
-def test_a_second_checkout_only_verifies(sandbox):
-    sandbox.ok("checkout")
+def test_a_second_apply_clones_nothing(sandbox):
+    sandbox.ok("apply")
     before = snapshot(sandbox.checkout)
-    assert not any(one.startswith("clone") for one in support.git_commands(sandbox, "checkout"))
+    assert not any(one.startswith("clone") for one in support.git_commands(sandbox, "apply"))
     assert snapshot(sandbox.checkout) == before
 
 
@@ -46,35 +46,33 @@ def test_a_failed_clone_leaves_nothing(sandbox, old, new, code, message):
     }
     config = sandbox.root / "upstream.toml"
     config.write_text(config.read_text().replace(words[old], new))
-    found = sandbox.fails(code, "checkout")
+    found = sandbox.fails(code, "apply")
     assert words.get(message, message) in found and "next: " in found
     assert list((sandbox.root / "build").iterdir()) == []
 
 
 def test_a_pin_off_the_branches_is_fetched_by_its_id(sandbox):
-    sandbox.ok("checkout")
+    sandbox.obtain()
     git(sandbox.upstream, "checkout", "--quiet", "--detach")
     pin = support.commit(sandbox.upstream, "loose", {"loose.txt": "x\n"})
     git(sandbox.upstream, "checkout", "--quiet", "master")
     git(sandbox.upstream, "reflog", "expire", "--expire=now", "--all")
     sandbox.write_config(pin)
-    sandbox.ok("checkout")  # The clone exists, so the tool fetches the pin into it.
+    sandbox.obtain()  # The clone exists, so the tool fetches the pin into it.
     assert git(sandbox.checkout, "cat-file", "-t", pin) == "commit"
     sandbox.checkout.rename(sandbox.root / "old")
-    sandbox.ok("checkout")
+    sandbox.obtain()
     assert git(sandbox.checkout, "rev-parse", "HEAD") == pin
 
 
 def test_k2_names_the_checkout(sandbox, tmp_path):
     own = sandbox.clone("own")
-    before = snapshot(own)
-    assert str(own) in sandbox.ok("checkout", "--k2", str(own))
-    assert str(own) in sandbox.ok("checkout", env={"K2": str(own)})
-    assert "own has k2" in sandbox.ok("checkout", "--k2", "../own")
-    assert snapshot(own) == before
-    assert "no k2 checkout" in sandbox.fails(1, "checkout", "--k2", str(tmp_path / "none"))
+    assert f"{own}: applied" in sandbox.ok("apply", "--k2", str(own))
+    assert f"{own}: already applied" in sandbox.ok("apply", env={"K2": str(own)})
+    assert "own: already applied" in sandbox.ok("apply", "--k2", "../own")
+    assert "no k2 checkout" in sandbox.fails(1, "apply", "--k2", str(tmp_path / "none"))
     assert not sandbox.checkout.exists()
-    sandbox.ok("checkout", env={"K2": ""})
+    sandbox.ok("apply", env={"K2": ""})
     assert sandbox.checkout.exists()
 
 
@@ -83,8 +81,7 @@ def test_k2_names_the_checkout(sandbox, tmp_path):
 )
 def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
     support.shell(sandbox.root, script)
-    for command in ("checkout", "apply"):
-        assert "next: move it away, then " in sandbox.fails(1, command)
+    assert "next: move it away, then " in sandbox.fails(1, "apply")
 
 
 def test_a_terminal_shows_progress_and_tables(sandbox):
@@ -92,9 +89,9 @@ def test_a_terminal_shows_progress_and_tables(sandbox):
     leader, follower = pty.openpty()
     os.symlink(sys.prefix, sandbox.root / ".venv")
     # `doctor` prints a table, and fails if this machine lacks something that a build needs.
-    checkout, doctor = map(shlex.join, (sandbox.command("checkout"), sandbox.command("doctor")))
+    apply, doctor = map(shlex.join, (sandbox.command("apply"), sandbox.command("doctor")))
     process = subprocess.Popen(
-        ["sh", "-c", f"{checkout} && ({doctor}; true)"],
+        ["sh", "-c", f"{apply} && ({doctor}; true)"],
         cwd=sandbox.root,
         env={**sandbox.environment, "TERM": "xterm"},
         stdin=follower,
@@ -112,5 +109,5 @@ def test_a_terminal_shows_progress_and_tables(sandbox):
     assert process.wait() == 0
     assert b"cloning" in shown
     assert b"\x1b[" in shown  # A live display moves the cursor.
-    assert sandbox.pin.encode() in shown
+    assert b"applied the series" in shown
     assert "───" in shown.decode() and b"\t" not in shown  # The table has lines.
