@@ -1,6 +1,7 @@
 """`k2mps export` is the inverse of `k2mps apply`, and loses no work of the user."""
 
 import os
+import re
 
 import pytest
 
@@ -306,15 +307,18 @@ def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
     assert "is up to date already" in sandbox.ok("export")
 
 
-def test_a_broken_patches_directory_is_mended_only_with_overwrite(sandbox, k2):
+def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):
+    """Follows the advice of the error: export overwrites nothing that the branch lacks."""
+    support.shell(sandbox.root, "git init -q; git add patches upstream.toml; git commit -qm first")
     good = patches(sandbox)
     (sandbox.root / "patches/context-know-mps.patch").write_text("garbage")
     (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
     (sandbox.root / "patches/series").write_text("not a patch name\n")
     broken = patches(sandbox)
-    assert "--overwrite" in sandbox.fails(1, "export")
+    advice = re.search("; or (git stash .*), to put", sandbox.fails(1, "export"))[1]
     assert patches(sandbox) == broken
-    sandbox.ok("export", "--overwrite")
+    support.shell(sandbox.root, advice)
+    sandbox.ok("export")
     assert patches(sandbox) == good
 
 

@@ -139,12 +139,12 @@ def _circle(sandbox, reference, env=None):
     assert _result(sandbox) == reference
     assert '"state": "applied"' in sandbox.ok("status", "--json", env=env)
     assert "already applied" in sandbox.ok("apply", env=env)
-    sandbox.ok("export", "--overwrite", env=env)
+    sandbox.ok("export", env=env)
     assert support.patches(sandbox) == before
     # Without the old patches, an export writes the same patches.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
-    sandbox.ok("export", "--overwrite", "--prune", env=env)
+    sandbox.ok("export", env=env)
     assert support.patches(sandbox) == before
 
 

@@ -77,8 +77,8 @@ def test_export_gives_the_same_patches(clone):
     restore(clone)
     assert clone("apply").returncode == 0
     before = patches(clone)
-    for options in ((), ("--overwrite",)):
-        result = clone("export", *options)
+    for _ in range(2):
+        result = clone("export")
         assert result.returncode == 0, result.stderr
         assert patches(clone) == before
         for path in (clone.root / "patches").glob("*.patch"):

@@ -168,16 +168,11 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 @click.option(
     "--prune", is_flag=True, help="delete patches and their new files if the branch lacks them"
 )
-@click.option(
-    "--overwrite", is_flag=True, help="overwrite edits of patches/ that the branch does not have"
-)
-def export_command(session: Session, prune: bool, overwrite: bool) -> None:
+def export_command(session: Session, prune: bool) -> None:
     """Write the commits of branch k2-mps to patches/."""
     from k2mps.stack import export
 
-    result, tree = export.export(
-        session.project, session.existing(), prune=prune, overwrite=overwrite
-    )
+    result, tree = export.export(session.project, session.existing(), prune=prune)
     show = session.console.info
     _show_written(session, result)
     if not result.changed and not result.removed:

@@ -278,6 +278,5 @@ def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
         f"patches/{name}:{line}: {reason}",
         why="k2mps export writes patch files; tools/k2mps/series/patch_text.py"
         " describes their form",
-        next_command="correct the line; or git checkout patches; or"
-        " k2mps export --overwrite, if the checkout has the commits",
+        next_command="correct the line; or git checkout patches, which restores what is committed",
     )

@@ -24,20 +24,17 @@ from k2mps.stack.work import Work, at_work, refused, where
 Base = Mapping[str, Entry]
 
 
-def export(
-    project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
-) -> tuple[Plan, str]:
+def export(project: Project, checkout: Checkout, *, prune: bool = False) -> tuple[Plan, str]:
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
       prune: whether to delete the patches that the branch no longer has, and their new files.
-      overwrite: whether to overwrite changes that someone made in patches/ after it was applied.
     Returns:
       The plan of the written files, and the tree of k2 with the whole series.
     """
     with at_work(project, checkout) as work:
         checkout.check_at_rest(checkout.changed_files()[0])
-        base = work.entries if overwrite else merge_base(work)
+        base = merge_base(work)
         commits = exportable(work)
         if not commits:
             raise errors.K2mpsError(
@@ -47,7 +44,7 @@ def export(
             )
         plan = extraction.plan(project, checkout, commits)
         check_files(project, plan, base, "export")
-        if plan.removed and not (prune or overwrite):
+        if plan.removed and not prune:
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(plan.removed)}",
                 why="the commits may have been dropped by mistake",

@@ -149,7 +149,7 @@ def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError
     return errors.K2mpsError(
         "patches/ has changed since it was applied here",
         why=why,
-        next_command=f"{advice}; or k2mps export --overwrite, to give the change up",
+        next_command=f"{advice}; or git stash -u -- patches upstream.toml, to put the change aside",
     )
 
 
