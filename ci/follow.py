@@ -1,116 +1,131 @@
 #!/usr/bin/env python3
-"""Rebases the series towards upstream's newest commit, and reports what stops it.
+"""Rebases the series onto upstream's newest commit, and reports what stops it.
 
-The program probes upstream's default branch, rebases the series onto the newest commit to which all
-patches apply, builds k2 there and runs the suites `upstream-cpu`, `parity` and `k2_mac`.  If
-upstream already has the lines of a patch, the program drops the patch.  The program writes a text
-for an issue into build/follow.md.  The text names the dropped patches and, for each patch that does
-not apply, the commit that breaks the patch.  If a step fails, the text also has the last lines of
-the step's output.  The program leaves patches/ rebased; `git stash -u -- patches upstream.toml`
-undoes this.
+The program runs `git rebase` in a clone of its own.  If a patch conflicts, the program notes the
+files and the upstream commits since the pin that changed these files; then it skips the patch, to
+try the others.  If no patch conflicts, the program rebases the series itself, drops the patches
+whose changes upstream has, builds k2 and runs the suites of SUITES.
+
+The program writes a text for an issue into build/follow.md.  If a step fails, the text has the last
+lines of the step's output.  After the rebase, patches/ stays rebased; `git stash -u -- patches
+upstream.toml` undoes this.
 
 Exit status: 0 if the series is on upstream's newest commit, and all steps passed there; 34 if a
-person has to do something that the text names; any other status if the probe failed.
+person has to do something that the text names; any other status if k2 cannot be patched or fetched.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity", "k2_mac")
-# Exit codes of k2mps, from k2mps.core.errors.  This program does not import that module, because
+# An exit code of k2mps, from k2mps.core.errors.  This program does not import that module, because
 # the program runs in the system's Python.  A test compares the codes.
 FINDINGS = 34
-CONFLICT = 14
 # How many of the last lines of a failed step's output are in the text.
 LAST = 40
+NOBODY = {"GIT_COMMITTER_NAME": "follow", "GIT_COMMITTER_EMAIL": "follow@k2-mps.invalid"}
 
 
-def k2mps(*words: str, **how) -> subprocess.CompletedProcess:
-    """Runs the tool of this clone."""
-    return subprocess.run([ROOT / ".venv/bin/k2mps", *words], cwd=ROOT, text=True, **how)
+def git(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """Runs git in a folder; returns its status and output."""
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = {**os.environ, **NOBODY, "GIT_EDITOR": ":", "LC_ALL": "C"}
+    return subprocess.run(["git", *words], cwd=folder, env=environment, errors="replace", **how)
 
 
-def quoted(text: str) -> list[str]:
-    """Returns lines as a code block of Markdown, because upstream's names may look like markup."""
-    return ["", *(f"    {line}" for line in text.splitlines()), ""]
+def read(folder: Path, *words: str) -> list[str]:
+    """Returns the lines that a command of git prints; ends the program if the command fails."""
+    done = git(folder, *words)
+    if done.returncode:
+        sys.exit(f"error: git {' '.join(words)}: {done.stdout}")
+    return done.stdout.splitlines()
 
 
 def shown(*words: str) -> subprocess.CompletedProcess:
     """Runs the tool of this clone, and prints its output."""
     print("+ k2mps", *words, flush=True)
-    done = k2mps(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
+    done = subprocess.run([ROOT / ".venv/bin/k2mps", *words], **how)
     print(done.stdout, end="", flush=True)
     return done
 
 
-def superseded(done: subprocess.CompletedProcess, has: set[str]) -> str:
-    """Returns the patch at which a rebase stopped if upstream has the patch's lines, else ""."""
-    stopped = re.search(r"^error: .*patches/(\S+\.patch)\b(.*)", done.stdout, re.MULTILINE)
-    if done.returncode != CONFLICT or not stopped:
-        return ""
-    return stopped[1] if stopped[1] in has or "changes nothing" in stopped[2] else ""
+def quoted(lines: list[str]) -> list[str]:
+    """Returns lines as a code block of Markdown, because upstream's names may look like markup."""
+    return ["", *(f"    {line}" for line in lines), ""]
 
 
-def carry(target: str, has: set[str]) -> tuple[bool, list[str]]:
-    """Rebases, builds and tests; stops after the first step that fails.
+def conflicts(clone: Path, pin: str, onto: str) -> list[str]:
+    """Rebases the series in a clone; returns the lines of the text about the patches that conflict.
 
     Args:
-      target: the upstream commit.
-      has: the patches whose lines upstream has.  The rebase drops these patches.
+      pin, onto: the old and the new upstream commit.
+    """
+    trailer = "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
+    log = ("log", "--format=%H %cs %an: %s", f"{pin}..{onto}", "--")
+    lines, words = [], ("rebase", "--quiet", "--onto", onto, pin)
+    while (done := git(clone, *words)).returncode:
+        files = read(clone, "diff", "--name-only", "--diff-filter=U")
+        if not files:
+            sys.exit(f"error: git {' '.join(words)}: {done.stdout}")
+        [name] = read(clone, "log", "-1", trailer, "REBASE_HEAD")
+        touched = [f"  touched by {line}" for line in read(clone, *log, *files)]
+        lines += quoted([f"{name}: conflicts in {', '.join(files)}", *touched])
+        words = ("rebase", "--skip")
+    return lines
+
+
+def carry(onto: str) -> tuple[bool, list[str]]:
+    """Rebases the series itself, builds and tests; stops after the first step that fails.
+
     Returns:
       Whether all steps passed, and the lines of the text about these steps.
     """
-    lines, last = [], ""
-    for words in (("rebase", "--onto", target), ("lint",), ("build",), ("test", *SUITES)):
+    lines = []
+    for words in (("rebase", "--onto", onto), ("lint",), ("build",), ("test", *SUITES)):
         done = shown(*words)
-        name = superseded(done, has)
-        while name and name != last:
-            lines.append(f"* {name} is dropped: upstream has its lines")
-            last = name
-            done = shown("rebase", "--continue", "--drop", name)
-            name = superseded(done, has)
+        dropped = re.search(r"^  why: k2 has the changes of (.*) at ", done.stdout, re.MULTILINE)
+        if dropped:
+            lines += [f"* {path} is dropped: upstream has it" for path in dropped[1].split(", ")]
+            done = shown("export", "--onto", onto, "--prune")
         lines.append(f"* `k2mps {' '.join(words)}`: {'failed' if done.returncode else 'passed'}")
         if done.returncode:
-            if words[0] == "rebase":
-                k2mps("rebase", "--abort")
-            lines += quoted("\n".join(done.stdout.splitlines()[-LAST:]))
-            return False, lines
+            return False, [*lines, *quoted(done.stdout.splitlines()[-LAST:])]
     return True, lines
 
 
 def main() -> int:
-    probed = k2mps("probe", "--json", stdout=subprocess.PIPE)
-    if probed.returncode:
-        return probed.returncode
-    result = json.loads(probed.stdout)
-    start, end, target = result["start"]["id"], result["end"]["id"], result["carries_to"]
-    broken = [patch for patch in result["patches"] if patch["broken"]]
-    has = {patch["name"] for patch in broken if patch["broken"]["upstream_has"]}
-    if broken and len(has) == len(broken):
-        target = end
-    lines = [f"Upstream's default branch is {result['steps']} commits after the pin."]
-    for patch in broken:
-        commit, paths = patch["broken"]["commit"], ", ".join(patch["broken"]["paths"])
-        facts = f"{patch['name']}: {paths}\n  since {commit['id']} {commit['date']}"
-        lines += quoted(f"{facts} {commit['author']}: {commit['subject']}")
-    passed = True
-    if target != start:
-        whole = "All patches apply" if target == result["carries_to"] else "The others apply"
-        lines += [f"{whole} to {target}. There:", ""]
-        passed, more = carry(target, has)
-        lines += more
-    lines += ["", f"`k2mps rebase --onto {end}` goes on by hand."] if target != end else []
+    applied = shown("apply")
+    if applied.returncode:
+        return applied.returncode
+    config = dict(re.findall(r'^(\w+) = "([^"]*)"', (ROOT / "upstream.toml").read_text(), re.M))
+    pin, k2 = config["commit"], ROOT / "build/k2"
+    with tempfile.TemporaryDirectory(prefix="follow-") as folder:
+        clone = Path(folder)
+        read(k2, "clone", "--quiet", "--branch=k2-mps", str(k2), folder)
+        read(clone, "fetch", "--quiet", config["url"], "HEAD")
+        [onto] = read(clone, "rev-parse", "FETCH_HEAD")
+        [count] = read(clone, "rev-list", "--count", f"{pin}..{onto}")
+        lines = [f"Upstream's default branch is {count} commits after the pin."]
+        found = conflicts(clone, pin, onto) if onto != pin else []
+    passed = not found
+    if found:
+        lines += [*found, f"`k2mps rebase --onto {onto}`, and git's own `rebase --continue`."]
+    elif onto != pin:
+        passed, steps = carry(onto)
+        lines += [f"No patch conflicts with {onto}. There:", "", *steps]
     TEXT.parent.mkdir(exist_ok=True)
     TEXT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
-    return 0 if passed and target == end else FINDINGS
+    return 0 if passed else FINDINGS
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ OF_BINDINGS = {
 OF_TOOL = {
     "series": ["series", "lint", "groups"],
     "stack": ["apply", "authoring", "export", "names_and_order", "status", "clone"],
-    "carry": ["rebase", "carrying", "submission", "probe"],
+    "carry": ["rebase", "carrying", "submission"],
     "core": ["cli", "apply", "clone", "hostile_config", "rebase"],
     "build": ["build", "environment", "interpreter"],
     "run": ["recipes", "suites"],

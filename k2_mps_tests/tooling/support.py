@@ -315,6 +315,13 @@ def sample_series(sandbox: Sandbox) -> None:
     sandbox.ok("export", "--k2", str(work))
 
 
+def rebase(sandbox: Sandbox, directory: Path, onto: str) -> None:
+    """Rebases branch k2-mps of a checkout onto an upstream commit, by git alone."""
+    git(directory, "fetch", "--quiet", sandbox.upstream.as_uri(), onto)
+    config = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false")
+    git(directory, *config, "rebase", "--quiet", "--onto", onto, sandbox.pin, "k2-mps")
+
+
 def drop(sandbox: Sandbox, name: str) -> None:
     """Removes a patch and its new files from patches/, without the tool."""
     folder = sandbox.root / "patches"

@@ -207,18 +207,11 @@ def break_first_patch(sandbox):
 
 def test_a_patch_that_does_not_apply_is_named(sandbox):
     break_first_patch(sandbox)
-    message = sandbox.fails(14, "apply")
-    assert "patch 1 of 3, patches/context-know-mps.patch, " in message
-    assert "k2/csrc/context.h" in message
-    assert "next: " in message
-
-
-def test_abort_after_a_failed_apply_leaves_no_trace(sandbox):
-    break_first_patch(sandbox)
     before = snapshot(sandbox.checkout)
-    sandbox.fails(14, "apply")
-    sandbox.ok("rebase", "--abort")
+    message = sandbox.fails(14, "apply")
     assert snapshot(sandbox.checkout) == before
+    assert "patches/context-know-mps.patch:1: does not apply" in message
+    assert "docs/contributing.md" in message
 
 
 def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
@@ -228,7 +221,6 @@ def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
     before = support.patches(sandbox)
     assert "k2 has no file k2/csrc/contexts.h" in sandbox.fails(1, "apply")
     assert support.patches(sandbox) == before
-    assert not (sandbox.root / "build/rebase").exists()
 
 
 @pytest.mark.parametrize("path, code", [("k2/csrc/array.cu", 14), ("CMakeLists.txt/x", 1)])

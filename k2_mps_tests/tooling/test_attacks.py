@@ -39,7 +39,7 @@ def test_a_url_of_upstream_runs_no_program(sandbox, tmp_path, value, command):
 
 
 @pytest.mark.parametrize(
-    "words", [("rebase", "--onto=--upload-pack=x"), ("probe", "--", "-x"), ("apply", "--k2=-x")]
+    "words", [("rebase", "--onto=--upload-pack=x"), ("export", "--onto=-x"), ("apply", "--k2=-x")]
 )
 def test_a_name_with_a_dash_is_not_taken_for_an_option(sandbox, k2, words):
     sandbox.fails(1, *words)
@@ -178,20 +178,3 @@ def test_messages_show_no_password(sandbox):
 def test_ascii_output_has_escapes_for_other_characters(sandbox, k2):
     support.commit(k2, "größer", {"a": "x\n"})
     assert "gr\\xf6\\xdfer" in sandbox.ok("status", env={"PYTHONIOENCODING": "ascii"})
-
-
-def test_a_resolution_that_edits_a_file_of_an_earlier_patch_is_refused(sandbox, k2):
-    """The resolution for the second patch also changes a new file of the first patch."""
-    lines = support.LONG_FILE.replace("line 90\n", "line ninety\n")
-    onto = support.commit(sandbox.upstream, "Ninety", {CONTEXT: lines})
-    assert f"patches/{ARRAY}, conflicts" in sandbox.fails(14, "rebase", "--onto", onto)
-    work = sandbox.root / "build/rebase"
-    support.resolve(work / CONTEXT, "")
-    added = (work / "cmake/mps.cmake").read_text()
-    support.write(work, {"cmake/mps.cmake": added + "# adapted\n"})
-    message = sandbox.fails(14, "rebase", "--continue")
-    assert "cannot be kept" in message and "cmake/mps.cmake" in message
-    support.write(work, {"cmake/mps.cmake": added})
-    sandbox.ok("rebase", "--continue")
-    sandbox.ok("apply")
-    assert sandbox.state() == "applied"

@@ -11,7 +11,7 @@ the command.
 
 `--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.
 For every fourth of these calls, another run of the command finds the disk full.  The default, 56,
-makes 336 kills and 98 full disks, for all commands together.
+makes 280 kills and 84 full disks, for all commands together.
 """
 
 import os
@@ -47,14 +47,9 @@ def change_patches(sandbox) -> None:
 
 def newer(sandbox) -> None:
     files = {CONTEXT: "first\n" + support.LONG_FILE}
-    support.commit(sandbox.upstream, "Newer", files)
-
-
-def stopped(sandbox) -> None:
-    files = {CONTEXT: support.LONG_FILE.replace("line 50\n", "line 50, better\n")}
-    support.commit(sandbox.upstream, "Better", files)
-    sandbox.fails(14, "rebase", "--onto", "master")
-    support.resolve(sandbox.root / "build/rebase" / CONTEXT, MINE)
+    onto = support.commit(sandbox.upstream, "Newer", files)
+    support.rebase(sandbox, sandbox.checkout, onto)
+    commit(sandbox)
 
 
 def absent(sandbox) -> None:
@@ -67,8 +62,7 @@ COMMANDS = {
     f"fold {MPS} k2/csrc/mps/mine.h": edit,
     "new x k2/csrc/mps/mine.h": edit,
     "export": commit,
-    "rebase --onto master": newer,
-    "rebase --continue": stopped,
+    "export --onto master": newer,
 }
 CLONE = {"apply ": absent}
 
@@ -138,7 +132,7 @@ class Copies:
         found = support.snapshot(sandbox.checkout, times=False)["files"]
         tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
         state = git(sandbox.checkout, "status", "--porcelain")
-        return files, found, tree, state, (sandbox.root / "build/rebase").exists()
+        return files, found, tree, state
 
     def has_mine(self) -> bool:
         """Returns whether the user's edit is in a file, or in a commit of a ref or a reflog."""
@@ -164,7 +158,7 @@ def copies(request, sandbox, k2, library):
     prepare = {**COMMANDS, **CLONE}[request.param]
     prepare(sandbox)
     found = Copies(sandbox, library, request.param)
-    found.users = prepare in (change_patches, edit, commit)
+    found.users = prepare in (change_patches, edit, commit, newer)
     return found
 
 

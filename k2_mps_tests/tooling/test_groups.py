@@ -1,6 +1,5 @@
 """The groups of patches/series: one for each pull request to k2, and the last for the rest."""
 
-import json
 import re
 
 import pytest
@@ -176,9 +175,3 @@ def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
     grouped.ok("export")
     assert "more.patch" not in grouped.run("lint").stdout
     assert "* more\n" in grouped.ok("upstream", "--group", "device")
-
-
-def test_a_probe_applies_a_patch_with_the_file_that_it_edits(grouped):
-    support.commit(grouped.upstream, "Newer", {"docs/new": "x\n"})
-    result = json.loads(grouped.ok("probe", "--json"))
-    assert [one["broken"] for one in result["patches"]] == [None] * 4

@@ -82,19 +82,6 @@ def test_status_during_a_rebase_by_the_user(sandbox):
     assert status(sandbox)["next_command"] == ""
 
 
-def test_status_while_a_rebase_of_the_series_waits(sandbox):
-    sandbox.ok("apply")
-    theirs = {"k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50")}
-    onto = support.commit(sandbox.upstream, "theirs", theirs)
-    sandbox.fails(14, "rebase", "--onto", onto)
-    worktree = sandbox.root / "build/rebase"
-    for out in (sandbox.ok("status"), sandbox.ok()):
-        assert "next: k2mps rebase --continue, or --abort" in out
-    out = sandbox.ok("status")
-    assert f"a rebase is in progress in {worktree}" in out
-    assert str(worktree) in status(sandbox)["rebase"]
-
-
 # Kinds of the user's work, each as shell commands that do the work in the checkout.
 WORK = {
     "an edit": "echo mine > k2/csrc/array.cu",

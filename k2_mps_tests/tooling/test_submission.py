@@ -117,27 +117,6 @@ def test_the_cover_letter_has_the_commands_that_run_the_added_tests(sandbox, k2)
     assert "\nctest --test-dir build_release -R y_test\n" in out
 
 
-def test_a_conflict_with_upstreams_newest_commit_is_reported(sandbox, k2):
-    order = sandbox.root / "patches/series"
-    order.write_text(order.read_text().replace("array", "# device: x\narray"))
-    order.write_text("# fixes-core: x\n" + order.read_text())
-    support.commit(sandbox.upstream, "Beside", {"docs/beside": "x\n"})
-    assert "upstream's newest" not in sandbox.run("upstream", "--group", "fixes-core").stderr
-    text = support.LONG_FILE.replace("line 50\n", "line 50, better\n")
-    newest = support.commit(sandbox.upstream, "Better", {"k2/csrc/context.h": text})
-    told = sandbox.run("upstream", "--group", "fixes-core").stderr
-    assert f"{newest[:12]}, conflicts with context-know-mps.patch" in told
-    assert f"k2mps rebase --onto {newest[:12]}" in told
-    assert "conflicts" not in sandbox.run("upstream", "--group", "device").stderr
-
-
-def test_without_upstream_the_branch_is_made_with_a_warning(sandbox, k2):
-    sandbox.upstream.rename(sandbox.upstream.with_name("away"))
-    result = sandbox.run("upstream", "--branch", "for-k2")
-    assert result.returncode == 0
-    assert "not compared with upstream's newest commit" in result.stderr
-
-
 def test_each_group_for_k2_has_a_cover_letter():
     project = Project(support.TOOLS.parent)
     for group in (*GROUPS[:-1], "every group"):

@@ -68,35 +68,81 @@ def test_conflict_markers_are_refused(project):
     assert (project.checkout / "cmake/mps.cmake").read_text() == "option(B)\n"
 
 
-def test_patches_that_merged_cleanly_but_do_not_apply_stop_as_a_rebase_does(project):
+def cover(project, branch):
+    """Applies the patches of a branch, and keeps the commits on branch `theirs` of the checkout."""
+    git(project.root, "checkout", "--quiet", branch)
+    project.ok("apply")
+    git(project.checkout, "branch", "--quiet", "theirs", "k2-mps")
+
+
+def finish_merge(project, branch):
+    """Ends a merge as docs/contributing.md says: the branch k2-mps has the patches of both."""
+    git(project.root, "merge", "--quiet", "--strategy=ours", "--no-commit", branch)
+    project.ok("export")
+    git(project.root, "add", "patches")
+    git(project.root, "commit", "--quiet", "-m", "merge")
+    assert project.state() == "applied"
+    assert "already applied" in project.ok("apply")
+
+
+def test_a_new_patch_that_conflicts_is_picked_by_git(project):
     """One person's patch changes line 20, and the other person's patch adds a line after it."""
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 20\n", "twenty\n")
     assert merge(project, "a").returncode == 0
     before = support.snapshot(project.checkout)
     message = project.fails(14, "apply")
-    assert "patches/context-mine.patch, conflicts" in message and CONTEXT in message
-    after = support.snapshot(project.checkout)
-    assert (after["files"], after["refs"]) == (before["files"], before["refs"])
-    assert "rebase --continue" in project.fails(14, "apply")
-    support.resolve(project.root / "build/rebase" / CONTEXT, "twenty\nmine\n")
-    project.ok("rebase", "--continue")
+    assert "patches/context-mine.patch:1: does not apply: conflicts" in message
+    assert CONTEXT in message and "Two people's patches" in message
+    assert support.snapshot(project.checkout) == before
+    git(project.root, "reset", "--quiet", "--hard", "HEAD~")
+    k2 = project.checkout
+    cover(project, "a")
+    git(project.root, "checkout", "--quiet", "b")
     project.ok("apply")
-    assert "twenty\nmine\n" in (project.checkout / CONTEXT).read_text()
-    assert project.state() == "applied"
+    support.shell(k2, "git cherry-pick theirs || true")
+    support.resolve(k2 / CONTEXT, "twenty\nmine\n")
+    git(k2, "add", CONTEXT)
+    git(k2, "cherry-pick", "--continue", env={"GIT_EDITOR": ":"})
+    finish_merge(project, "a")
+    assert "twenty\nmine\n" in (k2 / CONTEXT).read_text()
+    assert project.order()[-1] == "context-mine.patch"
 
 
-def test_a_fresh_clone_applies_what_merged_cleanly(project):
-    """The new patch names a blob of context.h that the new clone lacks.
+def test_a_changed_patch_that_conflicts_is_rebased_by_git(project):
+    """Each of two people changes a patch, in neighbouring lines."""
+    fold(project, "a", MPS, CONTEXT, "line 88\n", "eighty-eight\n")
+    fold(project, "b", ARRAY, CONTEXT, "line 89\n", "eighty-nine\n")
+    assert merge(project, "a").returncode == 1
+    git(project.root, "merge", "--abort")
+    k2 = project.checkout
+    cover(project, "a")
+    git(project.root, "checkout", "--quiet", "b")
+    project.ok("apply")
+    # The first commit of three is the patch that a changed; b's commits above it move onto it.
+    support.shell(k2, "git rebase --onto theirs~2 k2-mps~2 k2-mps || true")
+    support.resolve(k2 / CONTEXT, "eighty-eight\neighty-nine\n")
+    git(k2, "add", CONTEXT)
+    git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
+    finish_merge(project, "a")
+    assert "eighty-eight\neighty-nine\n" in (k2 / CONTEXT).read_text()
+    assert "+eighty-eight" in (project.root / "patches" / MPS).read_text()
 
-    This blob is a result of the patches before the merge, and nobody has exported the series since.
-    The two patches change different lines of context.h, so the new patch still applies.
+
+def test_a_clone_without_the_versions_that_a_patch_names_says_how_to_make_them(project):
+    """Two branches changed different lines of a file, and nobody has exported the series since.
+
+    The new patch names a blob of context.h that is a result of the patches before the merge.
     """
     make_patch(project)
     fold(project, "b", MPS, CONTEXT, "line 70\n", "seventy\n")
     assert merge(project, "a").returncode == 0
     support.shell(project.root, "rm -rf build")
-    project.ok("apply")
+    message = project.fails(14, "apply")
+    assert "it was made for other versions" in message and "check each of them out" in message
+    for branch in ("a", "b"):
+        git(project.root, "checkout", "--quiet", branch)
+        project.ok("apply")
     text = (project.checkout / CONTEXT).read_text()
     assert "line 20\nmine\n" in text and "\nseventy\n" in text
 

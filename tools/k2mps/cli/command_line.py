@@ -18,7 +18,7 @@ from k2mps.core import errors
 # The order of the commands in --help.
 _ORDER = (
     *("status", "doctor", "lint", "apply", "build", "test"),
-    *("new", "fold", "export", "probe", "rebase", "upstream", "wheel", "recipes"),
+    *("new", "fold", "export", "rebase", "upstream", "wheel", "recipes"),
 )
 
 
@@ -65,8 +65,6 @@ def _show_status(session: Session) -> None:
             f"  not tracked by git: {errors.some(shown.untracked_files)}; k2mps"
             " new and k2mps fold add the files that you name"
         )
-    if shown.rebase:
-        show(f"  {shown.rebase}")
     if shown.patch_changes:
         show(f"patches: changed since they were applied: {errors.some(shown.patch_changes)}")
     show(f"build: {building or (built.name if built else 'none')}")
@@ -90,18 +88,9 @@ def apply_command(session: Session) -> None:
     If this fails, the checkout does not change.
     """
     from k2mps.stack import apply
-    from k2mps.stack.commits import DoesNotApplyError
 
     checkout = session.obtain()
-    try:
-        tip, written = apply.apply(session.project, checkout)
-    except DoesNotApplyError:
-        from k2mps.carry import rebase
-
-        # Patches of two people may conflict.  Unlike `apply`, a rebase can stop until the user has
-        # resolved the conflict.
-        patches.show_rebased(session, rebase.merge(session.project, checkout))
-        return
+    tip, written = apply.apply(session.project, checkout)
     if written is None:
         session.console.info(f"{checkout.directory}: already applied")
         return

@@ -2,7 +2,7 @@
 
 import click
 
-from k2mps.cli.session import Session, command, json_option, k2_option
+from k2mps.cli.session import Session, command, k2_option
 from k2mps.core import errors
 
 COMMANDS = click.Group()
@@ -48,80 +48,19 @@ def lint_command(session: Session) -> None:
     session.console.info("patches/ is sound")
 
 
-@command(COMMANDS, "probe", k2_option)
-@click.argument("end", default="HEAD")
-@json_option
-def probe_command(session: Session, end: str, as_json: bool) -> None:
-    """Find the first upstream commit after the pin that breaks each patch.
-
-    END is a commit, tag or branch of k2's repository; it must be later than the pin.
-    """
-    from k2mps.carry import probe
-
-    session.console.shows_progress = not as_json
-    result = _probed(session, end)
-    session.console.result(result, None if as_json else probe.section(result))
-
-
-def _probed(session: Session, end: str) -> dict:
-    """Returns the result of `probe.probe` up to the revision `end` of upstream."""
-    from k2mps.carry import branches, probe
-
-    checkout, pin = session.obtain(), session.upstream.pin
-    with branches.clone(session.project, checkout) as clone:
-        end = branches.commit_of(clone, pin, end)
-        return probe.probe(session.project, clone, end, session.console)
-
-
 @command(COMMANDS, "rebase", k2_option)
-@click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
-@click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
-@click.option("--abort", is_flag=True, help="end the rebase; patches/ does not change")
-@click.option(
-    "--drop",
-    metavar="PATCH",
-    multiple=True,
-    help="drop this patch, if it changes nothing any more or the rebase waits at it",
-)
-def rebase_command(
-    session: Session, onto: str | None, go_on: bool, abort: bool, drop: tuple[str, ...]
-) -> None:
-    """Carry patches/ and the pin to another upstream commit.
+@click.option("--onto", metavar="REV", required=True, help="the upstream commit to rebase onto")
+def rebase_command(session: Session, onto: str) -> None:
+    """Bring the patches and the pin to another upstream commit.
 
-    If a patch conflicts, the rebase stops until you have resolved the conflict in build/rebase,
-    which is a clone. The rebase does not change your checkout.
+    Prints and runs git fetch, git rebase in the checkout, and k2mps export --onto REV. If a patch
+    conflicts, git stops: resolve the conflict as git says, and then run k2mps export --onto REV.
     """
     from k2mps.carry import rebase
 
-    if (onto is not None) + go_on + abort != 1:
-        raise click.UsageError("one of --onto, --continue, --abort is needed")
-    if abort and drop:
-        raise click.UsageError("--drop is an option of --onto and --continue")
-    old = session.upstream.pin
-    if abort:
-        rebase.abort(session.project, session.existing())
-        session.console.info("the rebase has ended; patches/ has not changed")
-        return
-    if go_on:
-        result = rebase.advance(session.project, session.existing(), drop)
-    else:
-        result = rebase.start(session.project, session.obtain(), onto, drop)
-    show_rebased(session, result)
-    if result.pin != old:
-        session.console.info(
-            "then python -m k2_mps_tests.docs; k2mps test; and repeat the runs that"
-            " docs/pull-requests.md lists: their results were measured on an older k2"
-        )
-
-
-def show_rebased(session: Session, result) -> None:
-    show = session.console.info
-    _show_written(session, result.plan)
-    for name in result.dropped:
-        show(f"dropped {name}")
-    count = len(result.plan.series.patches)
-    show(f"{count} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
-    show("next: k2mps apply")
+    commit = rebase.rebase(session.project, session.obtain(), onto)
+    session.console.info(f"+ k2mps export --onto {commit[:12]}")
+    _export(session, prune=False, onto=commit)
 
 
 @command(COMMANDS, "new", k2_option)
@@ -168,16 +107,40 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 @click.option(
     "--prune", is_flag=True, help="delete patches and their new files if the branch lacks them"
 )
-def export_command(session: Session, prune: bool) -> None:
-    """Write the commits of branch k2-mps to patches/."""
+@click.option(
+    "--onto", metavar="REV", default="", help="the upstream commit onto which git has rebased"
+)
+def export_command(session: Session, prune: bool, onto: str) -> None:
+    """Write the commits of branch k2-mps to patches/, and with --onto the pin."""
+    if onto:
+        from k2mps.stack import upstream
+
+        checkout = session.existing()
+        onto = upstream.commit_of(checkout, checkout.pinned(session.upstream.pin), onto)
+    _export(session, prune, onto)
+
+
+def _export(session: Session, prune: bool, onto: str) -> None:
+    """Writes patches/, and shows what was written.
+
+    Args:
+      onto: the id of the new pin's commit; empty if the pin stays.
+    """
     from k2mps.stack import export
 
-    result, tree = export.export(session.project, session.existing(), prune=prune)
+    old, checkout = session.upstream.pin, session.existing()
+    result, pin = export.export(session.project, checkout, prune=prune, onto=onto)
     show = session.console.info
     _show_written(session, result)
     if not result.changed and not result.removed:
         show("patches/ is up to date already")
-    show(f"{len(result.series.patches)} patches, tree {tree[:12]}")
+    count = len(result.series.patches)
+    show(f"{count} patches on k2 {pin.version}, {pin.commit[:12]}")
+    if pin != old:
+        show(
+            "next: python -m k2_mps_tests.docs; k2mps test; and repeat the runs that"
+            " docs/pull-requests.md lists: their results were measured on an older k2"
+        )
 
 
 @command(COMMANDS, "upstream", k2_option)
@@ -218,30 +181,5 @@ def upstream_command(
     if branch:
         checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     session.console.info(request.cover.rstrip("\n"))
-    _warn_of_newest(session, group)
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
-
-
-def _warn_of_newest(session: Session, group: str | None) -> None:
-    """Warns if patches that are to be sent conflict with upstream's newest commit."""
-    from k2mps.series import patch_folder
-
-    session.console.shows_progress = False  # The cover letter goes to standard output.
-    try:
-        result = _probed(session, "HEAD")
-    except errors.K2mpsError as error:
-        session.console.warn(f"not compared with upstream's newest commit: {error.what}")
-        return
-    groups = patch_folder.load(session.project.patches).groups
-    chosen = [
-        one["name"]
-        for one in result["patches"]
-        if one["broken"] and group in (None, groups.get(one["name"]))
-    ]
-    if chosen:
-        end = result["end"]["id"]
-        session.console.warn(
-            f"upstream's newest commit, {end[:12]}, conflicts with {errors.some(chosen)}: before"
-            f" you send it, k2mps rebase --onto {end[:12]}, then the same command again"
-        )

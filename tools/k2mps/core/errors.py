@@ -44,7 +44,7 @@ class CheckoutMissingError(K2mpsError):
 
 
 class ConflictError(K2mpsError):
-    """A patch does not apply, or a rebase waits for a decision."""
+    """A patch does not apply, or git has stopped a rebase."""
 
     exit_code = 14
 

@@ -28,10 +28,6 @@ class Project:
         self.default_checkout = self.build_root / "k2"
         # The virtual environment in which builds and tests run.
         self.environment = root / ".venv"
-        # The clone of k2 in which a rebase waits for the user.
-        self.rebase = self.build_root / "rebase"
-        # A clone that the tool is making or deleting.  It never has work of the user.
-        self.partial = self.build_root / ".k2mps-partial"
 
     @property
     def registered(self) -> Path | None:

@@ -35,6 +35,32 @@ class _Progress(git.RemoteProgress):
         self._shown(int(cur_count), int(max_count or 0), stage)
 
 
+def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> dict[str, str]:
+    """Returns the commits of a remote repository's HEAD, branches and tags, by the refs' names.
+
+    Args:
+      directory: the directory in which git runs.
+    Raises:
+      UnreachableError: the repository cannot be reached.
+    """
+    command = ("git", *settings(_NETWORK), "ls-remote", "--", url, "HEAD", "refs/heads/*")
+    command += ("refs/tags/*",)
+    reporter.command([*map(redacted, command)])
+    how = {"cwd": directory, "env": {**os.environ, "LANGUAGE": "C", "LC_ALL": "C"}}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with process.started(command, **how, **pipes, text=True, errors="replace") as running:
+        output, stderr = running.communicate()
+    if running.returncode:
+        raise errors.UnreachableError(
+            f"{redacted(url)} cannot be reached",
+            why=redacted(stderr.strip()),
+            next_command="check the network, then run the same command again",
+        )
+    lines = (line.split("\t") for line in output.splitlines())
+    # After an annotated tag "x", git lists the tag's commit as "x^{}".
+    return {name.removesuffix("^{}"): id_ for id_, name in lines}
+
+
 def network(
     directory: Path, title: str, failure: str, *args: str, reporter: Reporter = Reporter()
 ) -> None:

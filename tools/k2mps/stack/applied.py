@@ -6,11 +6,8 @@ patches/ and branch k2-mps disagree; then the ref is their merge base.  If a fil
 same as in the ref, branch k2-mps has all of the file's content.
 """
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from k2mps.core import errors, objects
@@ -60,17 +57,6 @@ def files(project: Project) -> dict[str, File]:
         elif target.is_file():
             contents[path] = objects.read(target)
     return contents
-
-
-@contextlib.contextmanager
-def unpacked(contents: Mapping[str, bytes]) -> Iterator[Project]:
-    """Writes the files of an earlier commit to a temporary project, which is only for reading."""
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as root:
-        for path, content in contents.items():
-            target = Path(root, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        yield Project(Path(root))
 
 
 def entries(contents: Mapping[str, File]) -> dict[str, Entry]:

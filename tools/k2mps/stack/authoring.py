@@ -100,7 +100,7 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
 def _series(work: Work) -> tuple[list[Commit], Plan]:
     """Returns the commits of the branch, and the plan of the files that export would write."""
     work.checkout.check_at_rest()
-    commits = export.exportable(work)
+    commits = export.exportable(work, work.pin)
     if not work.applied and not commits:
         raise errors.K2mpsError(
             f"{work.checkout.directory} does not have the series applied",
@@ -175,7 +175,7 @@ def _complete(work: Work, commits: Sequence[Commit], plan: Plan) -> Plan:
             next_command="edit files there, or name the new ones, in the same command",
         )
     checkout.reporter.warn(f"nothing is edited; branch {BRANCH} has commits that patches/ lacked")
-    base, tip = export.merge_base(work), export.canonical(work, plan, commits)
+    base, tip = export.merge_base(work), export.canonical(work, plan, commits, work.pin)
     export.finish(work, plan, base, tip, "export")
     return plan
 
@@ -198,7 +198,7 @@ def _finish(work: Work, command: str, tip: str, tree: str, paths: Sequence[str])
     commits = checkout.commits(f"{work.pin.commit}..{tip}")
     plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
     export.check_files(project, plan, base, command)
-    exported = export.canonical(work, plan, commits)
+    exported = export.canonical(work, plan, commits, work.pin)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(

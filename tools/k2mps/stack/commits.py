@@ -10,28 +10,20 @@ the patch without a merge.  Otherwise git merges: the blobs that the patch names
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.git import Git, split_z
 from k2mps.core.objects import FILE_MODE, Entry, Objects
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
-from k2mps.stack import applied
 from k2mps.stack.checkout import Checkout, Commit
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
-# How many earlier commits of the project are searched for the patches that made a blob.
-_EARLIER = 30
-
-
-class DoesNotApplyError(errors.ConflictError):
-    """A patch conflicts with the pin or with the patches before it."""
 
 
 class Picked(NamedTuple):
@@ -39,7 +31,6 @@ class Picked(NamedTuple):
 
     tree: str  # the resulting tree; files that conflict have git's markers
     conflicts: Sequence[str]  # the files that conflict
-    change: str  # if files conflict, a commit whose difference from its parent is the change
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin, series: Series | None = None) -> str:
@@ -48,34 +39,29 @@ def series_tip(project: Project, checkout: Checkout, pin: Pin, series: Series | 
     Args:
       series: the series; None for the series in patches/.
     Raises:
-      DoesNotApplyError: a patch conflicts; the message names the patch and the files.
+      ConflictError: a patch conflicts; the message names the patch and the files.
     """
     series = series or patch_folder.load(project.patches)
-    return commit_patches(project, checkout, pin, pin.commit, series.patches, series)
+    return commit_patches(checkout, pin, pin.commit, series.patches, series)
 
 
 def commit_patches(
-    project: Project,
-    checkout: Checkout,
-    pin: Pin,
-    base: str,
-    patches: Sequence[Patch],
-    series: Series,
+    checkout: Checkout, pin: Pin, base: str, patches: Sequence[Patch], series: Series
 ) -> str:
     """Commits patches of `series` on top of the commit `base`.
 
     Returns the id of the last commit.
 
     Raises:
-      DoesNotApplyError: as for `series_tip`.
+      ConflictError: as for `series_tip`.
     """
     objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
     tree = checkout.tree_of(base)
     for patch in patches:
-        picked = apply_patch(project, checkout, patch, series, tree)
+        picked = apply_patch(checkout, patch, series, tree)
         if picked.conflicts:
             files = f"conflicts in {errors.some(picked.conflicts)}"
-            raise _refusal(DoesNotApplyError, patch, files)
+            raise _refusal(errors.ConflictError, patch, files)
         tree = picked.tree
         tip = commit_of_patch(objects, patch, tree, tip, date)
     return tip
@@ -92,13 +78,11 @@ def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date
     return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
 
 
-def apply_patch(
-    project: Project, checkout: Checkout, patch: Patch, series: Series, tree: str
-) -> Picked:
+def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> Picked:
     """Applies a patch to a tree.
 
     Raises:
-      DoesNotApplyError: git refuses the patch, for example because a new file exists already; or
+      ConflictError: git refuses the patch, for example because a new file exists already; or
         the blobs that the patch names cannot be found.
       SeriesError: a file that the patch edits does not exist, or the patch is malformed.
     """
@@ -114,31 +98,41 @@ def apply_patch(
     }
     base = tree
     if stale:
-        _provide(project, checkout, patch, [one.id for one in stale.values()])
+        ids = {entry.id for entry in stale.values()}
+        if len(objects.blobs(ids)) < len(ids):
+            raise _refusal(
+                errors.ConflictError,
+                patch,
+                "it was made for other versions of the files that it edits",
+                "git cannot merge it, because this checkout does not have these versions",
+                "if git has merged two branches of this repository, check each of them out and run"
+                " k2mps apply there; then the same command again",
+            )
         objects.stage(stale)
         base = objects.tree()
     result = objects.apply(whole_diff(patch, series))
     if result.status or "Skipped patch" in result.stderr:
         reasons = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
-        kind = DoesNotApplyError if _MISFIT.search(reasons) else errors.SeriesError
+        kind = errors.ConflictError if _MISFIT.search(reasons) else errors.SeriesError
         raise _refusal(kind, patch, reasons or result.stderr)
     theirs = objects.tree()
     if base == tree:
-        return Picked(theirs, (), "")
+        return Picked(theirs, ())
     root = objects.commit(base, [], "")
     return merged(objects, root, tree, objects.commit(theirs, [root], patch.commit_message()))
 
 
 def _refusal(
-    kind: type[errors.K2mpsError], patch: Patch, what: str, why: str = ""
+    kind: type[errors.K2mpsError], patch: Patch, what: str, why: str = "", next_command: str = ""
 ) -> errors.K2mpsError:
     return kind(
         f"patches/{patch.name}:1: does not apply: {what}",
         why=why
         or "the pin was moved, k2 or an earlier patch has the same file or changes the same lines,"
         " or the patch was edited by hand",
-        next_command="k2mps apply, which waits until you have resolved the conflict; git log --"
-        " upstream.toml patches shows what changed",
+        next_command=next_command
+        or "git log -- upstream.toml patches shows what changed; docs/contributing.md says under"
+        ' "Two people\'s patches" how git resolves the conflict',
     )
 
 
@@ -164,57 +158,6 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
     return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
 
 
-def _provide(project: Project, checkout: Checkout, patch: Patch, ids: Sequence[str]) -> None:
-    """Makes, in the checkout's repository, the blobs that a patch names.
-
-    After git has merged the patches of another person, only that person's clone of k2 has these
-    blobs.  This function makes the blobs: it applies the patches that earlier commits of the
-    project have in patches/.
-
-    Args:
-      ids: the ids of the blobs.
-    Raises:
-      DoesNotApplyError: no earlier commit of the project has patches that make these blobs.
-    """
-    for files in _earlier(project, checkout, ids):
-        with applied.unpacked(files) as there:
-            try:
-                series, _ = patch_folder.examine(there.patches)
-                pin = checkout.pinned(there.upstream().pin)
-                commit_patches(there, checkout, pin, pin.commit, series.patches, series)
-            except errors.K2mpsError:
-                continue  # The patches before the one that failed may have made the blobs.
-    if _lacks(checkout, ids):
-        raise _refusal(
-            DoesNotApplyError,
-            patch,
-            "it was made for other versions of the files that it edits",
-            "git cannot merge it, because neither k2 nor earlier commits of patches/ have these"
-            " versions",
-        )
-
-
-def _lacks(checkout: Checkout, ids: Sequence[str]) -> bool:
-    return len(checkout.objects.blobs(ids)) < len(set(ids))
-
-
-def _earlier(
-    project: Project, checkout: Checkout, ids: Sequence[str]
-) -> Iterator[dict[str, bytes]]:
-    """Yields patches/ and upstream.toml from each commit of the project that changed them, newest
-    first.  Stops when the checkout has all the blobs `ids`."""
-    if not (project.root / ".git").exists() or not _lacks(checkout, ids):
-        return
-    git = Git(project.root, reporter=checkout.reporter)
-    how = ("log", f"--max-count={_EARLIER}", "--format=%H", "--full-history", "--")
-    paths = ("patches", "upstream.toml")
-    for commit in os.fsdecode(git.run(*how, *paths).stdout).split():
-        if not _lacks(checkout, ids):
-            return
-        listed = split_z(git.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *paths).stdout)
-        yield {path: git.bytes("cat-file", "blob", f"{commit}:{path}") for path in listed}
-
-
 def commit_date(checkout: Checkout, pin: str) -> str:
     """Returns the pin's date, as "SECONDS +0000"; all commits of the series have this date."""
     return checkout.objects.text("show", "--no-patch", "--format=%ct +0000", pin)
@@ -224,14 +167,14 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
     """Merges into the tree `ours` the change from the commit `base` to its child `theirs`."""
     trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
     if trees[0] == ours:
-        return Picked(trees[1], (), theirs)
+        return Picked(trees[1], ())
     side = objects.commit(ours, [base], "")
     options = "merge-tree --write-tree --no-messages --name-only -z".split()
     result = objects.run(*options, side, theirs)
     if result.status not in (0, 1):
         raise objects.failure(options, result)
     tree, *conflicts = os.fsdecode(result.stdout).rstrip("\0").split("\0")
-    return Picked(tree, conflicts, theirs)
+    return Picked(tree, conflicts)
 
 
 def pick(objects: Objects, commit: Commit, tree: str) -> Picked:

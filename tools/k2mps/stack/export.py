@@ -12,10 +12,11 @@ from pathlib import Path
 
 from k2mps.core import errors, objects, replacement
 from k2mps.core.objects import Entry, File
+from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.stack import applied, extraction
+from k2mps.stack import applied, extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
-from k2mps.stack.commits import commit_patches
+from k2mps.stack.commits import commit_patches, pick
 from k2mps.stack.extraction import Plan
 from k2mps.stack.work import Work, at_work, refused, where
 
@@ -24,41 +25,68 @@ from k2mps.stack.work import Work, at_work, refused, where
 Base = Mapping[str, Entry]
 
 
-def export(project: Project, checkout: Checkout, *, prune: bool = False) -> tuple[Plan, str]:
+def export(
+    project: Project, checkout: Checkout, *, prune: bool = False, onto: str = ""
+) -> tuple[Plan, Pin]:
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
       prune: whether to delete the patches that the branch no longer has, and their new files.
+      onto: the upstream commit onto which git has rebased the branch, a result of
+        `upstream.commit_of`; it becomes the pin.  Empty if the pin stays.
     Returns:
-      The plan of the written files, and the tree of k2 with the whole series.
+      The plan of the written files, and the pin.
     """
     with at_work(project, checkout) as work:
         checkout.check_at_rest(checkout.changed_files()[0])
+        pin = work.pin
+        if onto and onto != pin.commit:
+            pin = upstream.pin_at(checkout, pin, onto)
         base = merge_base(work)
-        commits = exportable(work)
+        commits = exportable(work, pin)
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
                 why="an export would delete every patch",
                 next_command="k2mps apply",
             )
-        plan = extraction.plan(project, checkout, commits)
+        plan = extraction.plan(project, checkout, commits, pin if onto else None)
         check_files(project, plan, base, "export")
         if plan.removed and not prune:
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(plan.removed)}",
-                why="the commits may have been dropped by mistake",
-                next_command="k2mps export --prune, to delete them",
+                why=_why_dropped(work, pin, plan.removed),
+                next_command=f"k2mps export {f'--onto {onto[:12]} ' if onto else ''}--prune, which"
+                " deletes them",
             )
-        finish(work, plan, base, canonical(work, plan, commits), "export")
-    return plan, commits[-1].tree
+        finish(work, plan, base, canonical(work, plan, commits, pin), "export")
+    return plan, pin
 
 
-def exportable(work: Work) -> list[Commit]:
-    """Returns the commits of branch k2-mps; raises an error if this branch is not checked out."""
+def _why_dropped(work: Work, pin: Pin, removed: Sequence[str]) -> str:
+    """Returns why the branch may lack the patches among the files `removed`."""
+    checkout, tree = work.checkout, work.checkout.tree_of(pin.commit)
+    dropped, superseded = "the commits may have been dropped by mistake", []
+    if pin.commit == work.pin.commit or not work.applied:
+        return dropped
+    for commit in checkout.commits(f"{work.pin.commit}..{work.applied.tip}"):
+        path = f"patches/{extraction.name_of(commit)}"
+        if path in removed and pick(checkout.objects, commit, tree).tree == tree:
+            superseded.append(path)
+    if not superseded:
+        return dropped
+    return f"k2 has the changes of {', '.join(superseded)} at {pin.commit[:12]}"
+
+
+def exportable(work: Work, pin: Pin) -> list[Commit]:
+    """Returns the commits of branch k2-mps on top of a pin.
+
+    Raises:
+      K2mpsError: this branch is not checked out, or does not stand on the pin.
+    """
     checkout, head = work.checkout, work.head
+    here = where(checkout)
     if head.branch != BRANCH_REF:
-        here = where(checkout)
         back = f"{here} checkout {BRANCH}"
         if not head.tip:
             back = "k2mps apply, then make your change there"
@@ -70,13 +98,22 @@ def exportable(work: Work) -> list[Commit]:
             why="patches are made from the commits on that branch",
             next_command=back,
         )
-    if not checkout.is_ancestor(work.pin.commit, head.tip):
+    base = work.base
+    on_pin = checkout.is_ancestor(pin.commit, head.tip)
+    # If git has rebased the branch, upstream's own commits are between the old pin and `base`.
+    if not on_pin or base and base != pin.commit and checkout.is_ancestor(pin.commit, base):
+        if pin.commit != work.pin.commit:
+            commits = f"{pin.commit[:12]} {(base or work.pin.commit)[:12]}"
+            advice = f"{here} rebase --onto {commits} {BRANCH}, then the same command again"
+        else:
+            advice = f"k2mps export --onto {base[:12]}" if base else "k2mps apply"
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {checkout.directory} does not start from the"
-            f" pinned commit {work.pin.commit[:12]}",
-            next_command="k2mps apply",
+            f"branch {BRANCH} of {checkout.directory} does not start from"
+            f" {'' if pin.commit != work.pin.commit else 'the pinned commit '}{pin.commit[:12]}",
+            why=f"it starts from {base[:12]}" if base else "",
+            next_command=advice,
         )
-    return checkout.commits(f"{work.pin.commit}..{head.tip}")
+    return checkout.commits(f"{pin.commit}..{head.tip}")
 
 
 def merge_base(work: Work) -> Base:
@@ -94,22 +131,22 @@ def merge_base(work: Work) -> Base:
     return work.applied.files if work.applied else {}
 
 
-def canonical(work: Work, plan: Plan, commits: Sequence[Commit]) -> str:
+def canonical(work: Work, plan: Plan, commits: Sequence[Commit], pin: Pin) -> str:
     """Makes the commits of a plan as `apply` does, and returns the id of the last one.
 
     An error is raised if a patch of the plan does not apply, or if the result differs from the
     branch.
 
     Args:
-      commits: the branch's commits, from which the plan was made.
+      commits: the branch's commits on the pin, from which the plan was made.
     """
     start, patches, checkout = 0, plan.series.patches, work.checkout
     for patch, commit in zip(patches, commits):
         if not commit.ours or commit.message != patch.commit_message():
             break
         start += 1
-    base = commits[start - 1].id if start else work.pin.commit
-    tip = commit_patches(work.project, checkout, work.pin, base, patches[start:], plan.series)
+    base = commits[start - 1].id if start else pin.commit
+    tip = commit_patches(checkout, pin, base, patches[start:], plan.series)
     if checkout.tree_of(tip) != commits[-1].tree:
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",

@@ -10,7 +10,8 @@ from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack import work
-from k2mps.stack.checkout import BRANCH_REF, Checkout, Head
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
+from k2mps.stack.upstream import rebase_target
 from k2mps.stack.work import Work
 
 # If the user's edits or commits are in the way, `k2mps apply` prints what to do with them.
@@ -38,21 +39,18 @@ class Status:
     user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
     patch_changes: tuple[str, ...]  # the files of patches/ that changed since they were applied
     untracked_files: tuple[str, ...]  # files that git neither tracks nor ignores
-    rebase: str  # a sentence about the rebase in progress; empty if there is none
 
 
 def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None) -> Status:
     """Returns the status of a checkout; None stands for a checkout that does not exist."""
-    stopped = work.rebase_under_way(project)
     if checkout is None:
-        advice = work.END_OF_REBASE if stopped else APPLY
-        return Status(State.ABSENT, (), advice, None, (), (), (), (), stopped)
+        return Status(State.ABSENT, (), APPLY, None, (), (), (), ())
     if not checkout.commit_of(upstream.pin.commit):
         head, pin = checkout.head(), upstream.pin
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        return Status(state, (why,), APPLY, head, (), (), (), (), stopped)
+        return Status(state, (why,), APPLY, head, (), (), (), ())
     current = Work(project, checkout)
     head, changes = current.head, current.changed
     edited, others = checkout.changed_files("normal")
@@ -65,10 +63,13 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
     where, on_branch = work.where(checkout), head.branch == BRANCH_REF
-    if stopped:
-        advice = work.END_OF_REBASE
-    elif operation:
+    if operation:
         advice = f"{where} {operation} --continue, or --abort"
+        onto = rebase_target(checkout)
+        if onto and onto != current.pin.commit:
+            advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
+    elif _is_rebased(current) and not edited and _may_export(current):
+        advice = f"k2mps export --onto {current.base[:12]}"
     elif state is State.APPLIED and not changes:
         advice = ""
     elif edited and on_branch and not users and current.tip_is_known:
@@ -80,7 +81,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     else:
         advice = APPLY
     return Status(
-        state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others)), stopped
+        state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others))
     )
 
 
@@ -94,6 +95,11 @@ def _may_export(current: Work) -> bool:
     return current.tip_is_known or current.checkout.commits("-1", current.head.commit)[0].ours
 
 
+def _is_rebased(current: Work) -> bool:
+    """Whether git has put the checked-out branch k2-mps onto another commit than the pin."""
+    return current.head.branch == BRANCH_REF and current.base not in ("", current.pin.commit)
+
+
 def _where(current: Work) -> tuple[State, list[str], list[str]]:
     """Returns the state of the checked-out commit, the user's commits, and details as lines."""
     checkout, head, pin = current.checkout, current.head, current.pin
@@ -102,6 +108,8 @@ def _where(current: Work) -> tuple[State, list[str], list[str]]:
     on_pin = checkout.is_ancestor(pin.commit, head.commit)
     if on_pin and current.applied and head.commit == current.applied.tip:
         return State.APPLIED, [], []
+    if _is_rebased(current):
+        return State.EDITED, [], [f"git has rebased branch {BRANCH} onto {current.base[:12]}"]
     mine = current.users(of=head.commit) if on_pin else []
     if mine:
         return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]

@@ -13,10 +13,8 @@ from k2mps.core.git import quoted
 from k2mps.core.objects import File
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder
-from k2mps.stack import applied, commits
+from k2mps.stack import applied, commits, upstream
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit
-
-END_OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class Work:
@@ -47,6 +45,23 @@ class Work:
     def changed(self) -> list[str]:
         """The files of patches/ (or upstream.toml) that changed since patches/ was applied."""
         return applied.differing(self.applied.files, self.entries) if self.applied else []
+
+    @functools.cached_property
+    def base(self) -> str:
+        """The upstream commit on which branch k2-mps stands; empty if it is unknown.
+
+        After a `git rebase`, this is another commit than the pin, until `k2mps export --onto`
+        writes the pin.
+        """
+        tip, pin, is_ancestor = self.head.tip, self.pin.commit, self.checkout.is_ancestor
+        if not tip:
+            return ""
+        on_pin = is_ancestor(pin, tip)
+        if not (self.applied and is_ancestor(self.applied.tip, tip)):
+            for commit in upstream.rebase_bases(self.checkout):
+                if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
+                    return commit
+        return pin if on_pin else ""
 
     @property
     def tip_is_known(self) -> bool:
@@ -100,37 +115,10 @@ class Work:
 
 
 @contextlib.contextmanager
-def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[Work]:
-    """Locks the project and the checkout for the context.
-
-    Args:
-      rebasing: whether the caller is `k2mps rebase`.  While a rebase is in progress, all other
-        callers get a `ConflictError`.
-    """
+def at_work(project: Project, checkout: Checkout) -> Iterator[Work]:
+    """Locks the project and the checkout for the context."""
     with exclusive(project.root, str(project.root)), checkout.exclusive():
-        if not rebasing:
-            check_no_rebase(project)
         yield Work(project, checkout)
-
-
-def check_no_rebase(project: Project) -> None:
-    """Raises `ConflictError` if a rebase is in progress, because it will overwrite patches/."""
-    stopped = rebase_under_way(project)
-    if stopped:
-        raise errors.ConflictError(
-            stopped, why="a rebase writes patches/ when it ends", next_command=END_OF_REBASE
-        )
-
-
-def rebase_file(project: Project):
-    """Returns the path of the file in which a rebase keeps its progress."""
-    return project.rebase / ".git/k2mps-rebase.json"
-
-
-def rebase_under_way(project: Project) -> str:
-    """Returns a sentence if a rebase waits for the user; otherwise an empty text."""
-    there = rebase_file(project).exists()
-    return f"a rebase is in progress in {project.rebase}" if there else ""
 
 
 def refused(project: Project, paths: list[str], doing: str) -> errors.K2mpsError:

@@ -1,0 +1,94 @@
+"""Finds commits of upstream.  No ref of the user's repository changes."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+
+from k2mps.core import errors, git
+from k2mps.core.pins import Pin
+from k2mps.stack import clone
+from k2mps.stack.checkout import BRANCH_REF, Checkout
+from k2mps.stack.extraction import name_of
+
+_ID = re.compile("[0-9a-f]{4,40}")
+# A revision may end with git's signs for an ancestor, such as "~2".
+_REVISION = re.compile(r"([^~^]+)((?:[~^]\d*)*)")
+_VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
+_REBASED = re.compile(rf"^rebase \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})$", re.MULTILINE)
+
+
+def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
+    """Fetches a commit of upstream, and returns its id.
+
+    The branches of the checkout are not searched: they may be out of date, or be the user's own.
+
+    Args:
+      revision: the commit's id, or a branch or tag of upstream, perhaps with "~2" or the like.
+    Raises:
+      K2mpsError: no branch of upstream and no tag leads to a commit `revision`.
+      UnreachableError: upstream cannot be reached.
+    """
+    from k2mps.core import repository
+
+    match = _REVISION.fullmatch(revision)
+    name, ancestor = match.groups() if match else ("", "")
+    is_id = bool(_ID.fullmatch(name))
+    commit = checkout.commit_of(revision) if is_id else None
+    if commit and checkout.is_ancestor(commit, pin.commit):
+        return commit
+    refs = repository.remote_refs(checkout.directory, pin.url, checkout.reporter)
+    if commit and _leads_to(checkout, refs.values(), commit):
+        return commit
+    names = [one for one in (f"refs/heads/{name}", f"refs/tags/{name}", name) if one in refs]
+    if names or is_id:
+        wanted = names[:1] or [one for one in refs if one != "HEAD"]
+        command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *wanted)
+        checkout.reporter.info(f"+ {shlex.join(command)}")
+        clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *wanted)
+        commit = checkout.commit_of(f"{refs[names[0]] if names else name}{ancestor}")
+        if commit and (names or _leads_to(checkout, (refs[one] for one in wanted), commit)):
+            return commit
+    raise errors.K2mpsError(
+        f"{git.redacted(pin.url)} has no commit {revision}",
+        why="no branch or tag of upstream leads to it, so another clone could not fetch it",
+        next_command="give the id of an upstream commit, or a branch or tag of upstream",
+    )
+
+
+def _leads_to(checkout: Checkout, heads: Iterable[str], commit: str) -> bool:
+    return any(checkout.is_ancestor(commit, head) for head in heads)
+
+
+def pin_at(checkout: Checkout, old: Pin, commit: str) -> Pin:
+    """Returns the pin for a commit; reads k2's version from the commit's CMakeLists.txt."""
+    result = checkout.objects.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
+    match = _VERSION.search(result.stdout)
+    version = match[1].decode() if match else old.version
+    return Pin(old.url, commit, checkout.tree_of(commit), version)
+
+
+def rebase_bases(checkout: Checkout) -> list[str]:
+    """Returns the upstream commits onto which `git rebase` has put branch k2-mps, the newest first.
+
+    The reflog of the branch has them.
+    """
+    log = checkout.git.run("log", "--walk-reflogs", "--format=%gs", BRANCH_REF, "--").stdout
+    commits = dict.fromkeys(_REBASED.findall(os.fsdecode(log)))
+    return [commit for commit in commits if _is_of_upstream(checkout, commit)]
+
+
+def rebase_target(checkout: Checkout) -> str:
+    """Returns the upstream commit onto which an unfinished `git rebase` moves the series; empty if
+    there is no such rebase."""
+    for folder in ("rebase-merge", "rebase-apply"):
+        file = checkout.git_dir / folder / "onto"
+        if file.is_file():
+            commit = file.read_text(encoding="utf-8").strip()
+            return commit if _is_of_upstream(checkout, commit) else ""
+    return ""
+
+
+def _is_of_upstream(checkout: Checkout, commit: str) -> bool:
+    """Whether a commit, onto which the user has rebased, is not a commit of the series."""
+    return bool(checkout.commit_of(commit)) and not name_of(checkout.commits("-1", commit)[0])
