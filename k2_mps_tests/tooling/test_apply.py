@@ -97,16 +97,14 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
 @pytest.mark.parametrize(
     "message, script, status",
     [
-        refused("an edit", f"has uncommitted edits in {HEADER}", f"echo mine > {HEADER}"),
+        refused("an edit", f"\t{HEADER}\n", f"echo mine > {HEADER}"),
+        refused("a staged edit", f"\t{HEADER}\n", f"echo mine > {HEADER}; git add --all"),
+        refused("a shortened file", f"\t{HEADER}\n", f"sed -i '40,$d' {HEADER}"),
+        refused("an empty file", f"\t{HEADER}\n", f": > {HEADER}"),
         refused(
-            "a staged edit",
-            f"has uncommitted edits in {HEADER}",
-            f"echo mine > {HEADER}; git add --all",
-        ),
-        refused(
-            "an edit of a file that no patch touches",
-            "has uncommitted edits in scripts/run.sh",
-            "echo mine > scripts/run.sh",
+            "a staged edit of a file that is now empty",
+            f"\t{HEADER}\n",
+            f"echo mine > {HEADER}; git add {HEADER}; : > {HEADER}",
         ),
         refused(
             "a file at the path of a new file",
@@ -143,9 +141,9 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             "git checkout -q -b k2-mps; git commit -q --allow-empty -m mine; git checkout -q -",
         ),
         refused(
-            "a commit on another branch",
-            "has commits of yours on top of k2",
-            "echo > new; git add new; git commit -q -m mine",
+            "a commit to which no branch leads",
+            "no branch or tag leads to it",
+            "git checkout -q --detach; echo > new; git add new; git commit -q -m mine",
         ),
         refused(
             "the branch in another worktree",
@@ -183,11 +181,32 @@ def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
     message = sandbox.fails(1, "apply")
     assert "k2mps export" not in message  # It would refuse: patches/ has changed.
-    commands = re.search(r"next: (git .*), which .*; then (git .*), and k2mps apply", message)
-    for command in commands.groups():
-        support.shell(sandbox.root, command)
+    support.shell(sandbox.root, re.search(r"next: (git .*), which .*; then k2mps", message)[1])
     sandbox.ok("apply")
     assert git(sandbox.checkout, "rev-parse", "my-k2-mps") == mine
+
+
+def test_edits_of_files_that_no_patch_touches_stay(sandbox):
+    own = sandbox.clone("own")
+    support.write(own, {"scripts/run.sh": "mine\n"})
+    sandbox.ok("apply", "--k2", str(own))
+    assert (own / "scripts/run.sh").read_text() == "mine\n"
+    assert sandbox.state(own) == "edited"
+
+
+def test_a_commit_on_another_branch_stays_there(sandbox):
+    own = sandbox.clone("own")
+    mine = support.commit(own, "mine", {"mine": "x\n"})
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "rev-parse", "master") == mine and sandbox.state(own) == "applied"
+
+
+def test_the_advice_for_a_commit_without_a_branch_keeps_it(sandbox, k2):
+    git(k2, "checkout", "--quiet", "--detach")
+    mine = support.commit(k2, "mine", {"mine": "x\n"})
+    support.shell(k2, re.search("next: (.*), which keeps it", sandbox.fails(1, "apply"))[1])
+    sandbox.ok("apply")
+    assert git(k2, "rev-parse", "mine") == mine and sandbox.state() == "applied"
 
 
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
@@ -243,6 +262,40 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     assert path.read_text() == "mine\n"
     assert git(sandbox.checkout, "rev-parse", "HEAD") == head
     assert sandbox.state() == "edited"
+
+
+@pytest.mark.parametrize("moment", ['*"switch --quiet"*', '*"rev-parse HEAD"'])
+def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, moment):
+    """The user commits before git switches; or afterwards, while HEAD is detached."""
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    done = tmp_path / "done"
+    commit = f"[ -e {done} ] || {{ touch {done}; echo mine > {k2}/mine; cd {k2};"
+    commit += " $real add mine; $real -c user.name=a -c user.email=a@b commit -qm mine; }"
+    env = support.shim(tmp_path / "bin", f'case "$*" in {moment}) {commit};; esac')
+    result = sandbox.run("apply", env=env)
+    assert done.exists() and git(k2, "show", "k2-mps:mine") == "mine"
+    assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+    assert git(k2, "status", "--porcelain") == ""
+    if "switch" in moment:
+        assert result.returncode == 1 and "has moved meanwhile" in result.stderr
+        assert "has commits of yours" in sandbox.fails(1, "apply")
+    else:
+        assert result.returncode == 0
+        assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
+
+
+def test_the_files_that_a_killed_switch_has_left_are_completed_by_git(sandbox):
+    sandbox.obtain()
+    k2 = sandbox.checkout
+    # A kill of git leaves some files written, one of them in part.
+    lines = support.LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
+    support.write(k2, {"cmake/mps.cmake": "option(K2_WITH_MPS)\n", HEADER: lines[:300]})
+    message = sandbox.fails(1, "apply")
+    command = re.search("a killed command has left them, (git .*), then the same", message)[1]
+    assert command.endswith(f" -- {HEADER} cmake/mps.cmake")
+    support.shell(k2, command)
+    sandbox.ok("apply")
+    assert sandbox.state() == "applied"
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):

@@ -1,5 +1,6 @@
 """Malicious input to the tool, and messages whose advice must not lose the user's work."""
 
+import os
 import re
 import shlex
 import time
@@ -125,6 +126,37 @@ def test_a_malformed_patch_is_one_error(sandbox, k2, text):
         assert "Traceback" not in result.stderr
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
     assert snapshot(k2)["status"] == before["status"]
+
+
+@pytest.mark.parametrize("place", ["patches/files/linked", "patches/files/linked/deep"])
+def test_no_file_is_written_through_a_symbolic_link(sandbox, k2, tmp_path, place):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    link = sandbox.root / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(victim)
+    new = {f"{place.removeprefix('patches/files/')}/x.h": "x\n"}
+    support.commit(k2, "mine", new)
+    sandbox.fails(1, "export")
+    assert list(victim.iterdir()) == []
+
+
+def test_a_draft_is_a_new_file(sandbox, k2, tmp_path):
+    """Someone has put links at all names that a draft could have; all random names are zeros."""
+    victim = tmp_path / "victim"
+    victim.write_text("victim\n")
+    draft = f".k2mps-draft-{'0' * 16}"
+    (sandbox.root / "patches" / draft).symlink_to(victim)
+    support.write(tmp_path, {"sitecustomize.py": "import os\nos.urandom = bytes\n"})
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
+    path = os.pathsep.join((str(tmp_path), sandbox.environment["PYTHONPATH"]))
+    env = {**sandbox.environment, "PYTHONPATH": path}
+    result = sandbox.program(*sandbox.command("fold", support.MPS), env=env)
+    assert (
+        result.returncode == 1 and f"File exists: {sandbox.root}/patches/{draft}" in result.stderr
+    )
+    assert victim.read_text() == "victim\n"
+    sandbox.ok("fold", support.MPS)
 
 
 def test_squashed_commits_leave_no_trailers(sandbox, k2):

@@ -162,10 +162,10 @@ def refused(name: str, message: str, script: str):
         *(
             refused(
                 f"a file {name}",
-                "it would act on this repository, or macOS makes such files",
+                "it would act on this repository, or macOS or an editor makes",
                 f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
             )
-            for name in (".gitattributes", ".gitignore", ".DS_Store")
+            for name in (".gitattributes", ".gitignore", ".DS_Store", "a.h~")
         ),
         refused(
             "an edit of a new file of another patch",

@@ -184,3 +184,16 @@ def test_two_names_that_are_one_on_a_mac_are_found(sound, name):
 def test_files_of_the_macs_finder_are_ignored(sound):
     support.write(sound.root, {"patches/.DS_Store": "x", "patches/files/k2/.DS_Store": "x"})
     assert findings(sound) == []
+
+
+def test_backups_of_editors_are_ignored(sound):
+    support.write(sound.root, {"patches/x.patch~": "x", "patches/files/k2/a.h~": "x"})
+    assert findings(sound) == []
+    sound.ok("apply")
+
+
+def test_symbolic_links_are_found(sound):
+    """Also a link of a hidden name, or to a folder."""
+    for path in ("patches/.hidden", "patches/files/folder"):
+        (sound.root / path).symlink_to(sound.root)
+    assert findings(sound) == [("patches/.hidden", 1, "link"), ("patches/files/folder", 1, "link")]

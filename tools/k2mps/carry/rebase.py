@@ -11,7 +11,7 @@ from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.stack import upstream
 from k2mps.stack.checkout import BRANCH, Checkout
-from k2mps.stack.work import at_work, where
+from k2mps.stack.transaction import begin, git_in
 
 
 def rebase(project: Project, checkout: Checkout, revision: str) -> str:
@@ -23,11 +23,11 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
       ConflictError: git has stopped, and the user must continue or abort git's rebase.
       K2mpsError: git refuses; or patches/ is not what the branch was made of.
     """
-    with at_work(project, checkout) as work:
+    with begin(project, checkout) as transaction:
         checkout.check_at_rest()
-        base = work.base
-        if base != work.pin.commit or not work.tip_is_known:
-            moved = base not in ("", work.pin.commit)
+        base = transaction.base
+        if base != transaction.pin.commit or not transaction.tip_is_known:
+            moved = base not in ("", transaction.pin.commit)
             raise errors.K2mpsError(
                 f"branch {BRANCH} of {checkout.directory} is not what patches/ and the pin give",
                 why=f"git has rebased it onto {base[:12]}"
@@ -35,8 +35,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
                 else "patches/ was not applied there, or has changed since",
                 next_command=f"k2mps export --onto {base[:12]}" if moved else "k2mps apply",
             )
-        onto = upstream.commit_of(checkout, work.pin, revision)
-        words = ("rebase", "--onto", onto, work.pin.commit, BRANCH)
+        onto = upstream.commit_of(checkout, transaction.pin, revision)
+        words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's configuration and terminal, as if the user had typed it.
@@ -44,7 +44,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             status = running.wait()
     if not status:
         return onto
-    here, after = where(checkout), f"k2mps export --onto {onto[:12]}"
+    here, after = git_in(checkout), f"k2mps export --onto {onto[:12]}"
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",

@@ -6,6 +6,7 @@ pin; lint needs git for nothing else.  lint does not check that hunks have one l
 because `k2mps export` writes such hunks.
 """
 
+import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -64,6 +65,8 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     except errors.K2mpsError as error:
         findings.append(Finding("upstream.toml", 1, "config", error.what))
     findings += [_refusal(path, error) for path, error in problems]
+    named = {finding.path for finding in findings}
+    findings += [found for found in _links(project.patches) if found.path not in named]
     for patch in series.patches:
         findings += [Finding(f"patches/{patch.name}", *what) for what in _patch(patch)]
     files = {path: file.content for path, file in series.files.items()}
@@ -76,6 +79,16 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
         findings += _lacking(series, upstreams)
     findings += _twins(series, upstreams)
     return findings
+
+
+def _links(patches: Path) -> Iterator[Finding]:
+    """Yields a finding for each symbolic link in patches/, whether git ignores the link or not."""
+    for folder, folders, files in os.walk(patches):
+        for name in sorted((*folders, *files)):
+            path = Path(folder, name)
+            if path.is_symlink():
+                shown = str(path.relative_to(patches.parent))
+                yield Finding(shown, 1, "link", "a symbolic link, which could lead anywhere")
 
 
 def _files_of(k2: Path, pin: Pin) -> frozenset[str]:

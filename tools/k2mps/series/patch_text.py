@@ -63,6 +63,8 @@ _EDIT = re.compile(
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 # macOS makes this file in each folder that its Finder shows.  The tool ignores the file.
 OF_A_MAC = ".DS_Store"
+# The end of the name that an editor gives to its backup of a file.  The tool ignores such files.
+BACKUP = "~"
 # Names, in lower case, that a new file must not have.  If .gitattributes or .gitignore were under
 # patches/files, git would obey it in this repository.
 _NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
@@ -168,12 +170,13 @@ def check_path(path: str, where: str, new: bool = False) -> None:
         or set(path) & set('\\":')
         or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain)
     )
-    if bad or new and plain[-1] in _NO_NEW_FILES:
+    if bad or new and (plain[-1] in _NO_NEW_FILES or plain[-1].endswith(BACKUP)):
         raise errors.SeriesError(
             f"{where} names the path {path!r}, which is refused",
             why="it leaves k2's tree, leads into git's own files, or has unusual characters"
             if bad
-            else "under patches/files it would act on this repository, or macOS makes such files",
+            else "under patches/files it would act on this repository, or macOS or an editor makes"
+            " such files",
             next_command="do not apply patches from a source you do not trust; if it is yours,"
             " correct the path",
         )

@@ -7,7 +7,7 @@ same as in the ref, branch k2-mps has all of the file's content.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from k2mps.core import errors, objects
@@ -16,7 +16,7 @@ from k2mps.core.objects import Entry, File
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
-from k2mps.stack.checkout import BRANCH_REF, Checkout
+from k2mps.stack.checkout import Checkout
 
 REF = "refs/k2mps/applied"
 _CONFIG = "upstream.toml"
@@ -90,26 +90,3 @@ def commit(checkout: Checkout, contents: Mapping[str, File], tip: str) -> str:
         parts += [os.fsencode(head), file.content, b"\n"]
     checkout.objects.bytes("fast-import", "--quiet", "--force", stdin=b"".join(parts))
     return checkout.objects.text("rev-parse", name)
-
-
-def move(checkout: Checkout, updates: Iterable[tuple[str, str, str]]) -> None:
-    """Moves several refs in one transaction.
-
-    Args:
-      updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
-    """
-    lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates if new != old)
-    checkout.git.bytes("update-ref", "--create-reflog", "--stdin", stdin="".join(lines).encode())
-
-
-def check_movable(checkout: Checkout, tip: str) -> None:
-    """Raises an error if git cannot move HEAD and branch k2-mps to `tip`.
-
-    Without this check, `git switch` would fail only after it has written the files.
-    """
-    lines = ["start", f"update {BRANCH_REF} {tip}"]
-    # If HEAD is on the branch, git locks HEAD together with the branch.
-    if checkout.head().branch != BRANCH_REF:
-        lines += ["option no-deref", f"update HEAD {tip}"]
-    text = "\n".join([*lines, "prepare", "abort", ""])
-    checkout.git.bytes("update-ref", "--stdin", stdin=text.encode())

@@ -21,7 +21,7 @@ from k2mps.stack import export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
-from k2mps.stack.work import Work, at_work
+from k2mps.stack.transaction import Transaction, begin
 
 
 def new(
@@ -37,12 +37,12 @@ def new(
     Returns:
       The files of patches/ that were written.
     """
-    with at_work(project, checkout) as work:
-        commits, before = _series(work)
-        tree = _edited_tree(work, paths)
-        if tree == work.head.tree:
-            return _complete(work, commits, before)
-        _check_exported(work, before)
+    with begin(project, checkout) as transaction:
+        commits, before = _series(transaction)
+        tree = _edited_tree(transaction, paths)
+        if tree == transaction.head.tree:
+            return _complete(transaction, commits, before)
+        _check_exported(transaction, before)
         taken = set(extraction.names_of(commits, {}))
         subject = " ".join(subject.split())
         name = extraction.name_for(subject, taken)
@@ -54,18 +54,18 @@ def new(
             raise errors.K2mpsError(
                 refused[1], next_command="run the same command again with other words"
             )
-        who, when = FROM, commit_date(checkout, work.pin.commit)
+        who, when = FROM, commit_date(checkout, transaction.pin.commit)
         user = "{} <{}>".format(*checkout.user())
         if patch_text.AUTHOR.fullmatch(user):
             who, when = user, f"{int(time.time())} {time.strftime('%z')}"
         commit = checkout.objects.commit(
             tree,
-            [work.head.commit],
+            [transaction.head.commit],
             patch.commit_message(),
             f"{who} {when}",
-            f"{FROM} {commit_date(checkout, work.pin.commit)}",
+            f"{FROM} {commit_date(checkout, transaction.pin.commit)}",
         )
-        return _finish(work, f"new {name}", commit, tree, paths)
+        return _finish(transaction, f"new {name}", commit, tree, paths)
 
 
 def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()) -> Plan:
@@ -77,57 +77,58 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
     Returns:
       The files of patches/ that were written.
     """
-    with at_work(project, checkout) as work:
-        commits, before = _series(work)
+    with begin(project, checkout) as transaction:
+        commits, before = _series(transaction)
         names = extraction.names_of(commits, {})
         at = patch_folder.index(names, name)
-        tree = _edited_tree(work, paths)
-        if tree == work.head.tree:
-            return _complete(work, commits, before)
-        _check_exported(work, before)
-        objects, date = checkout.objects, commit_date(checkout, work.pin.commit)
+        tree = _edited_tree(transaction, paths)
+        if tree == transaction.head.tree:
+            return _complete(transaction, commits, before)
+        _check_exported(transaction, before)
+        objects, date = checkout.objects, commit_date(checkout, transaction.pin.commit)
         # If the edits change lines of a later patch, this merge leaves conflict markers.  Then
         # `replay` fails at that patch, and its error names the patch.
-        edits = objects.commit(tree, [work.head.commit], "")
-        folded = merged(objects, work.head.commit, commits[at].tree, edits).tree
+        edits = objects.commit(tree, [transaction.head.commit], "")
+        folded = merged(objects, transaction.head.commit, commits[at].tree, edits).tree
         one = commits[at]
         base, author, who = list(one.parents[:1]), f"{one.author} {one.when}", f"{FROM} {date}"
         start = objects.commit(folded, base, one.message, author, who)
         tip = replay(checkout, date, start, commits[at + 1 :])
-        return _finish(work, f"fold {names[at]}", tip, tree, paths)
+        return _finish(transaction, f"fold {names[at]}", tip, tree, paths)
 
 
-def _series(work: Work) -> tuple[list[Commit], Plan]:
+def _series(transaction: Transaction) -> tuple[list[Commit], Plan]:
     """Returns the commits of the branch, and the plan of the files that export would write."""
-    work.checkout.check_at_rest()
-    commits = export.exportable(work, work.pin)
-    if not work.applied and not commits:
+    transaction.checkout.check_at_rest()
+    commits = export.exportable(transaction, transaction.pin)
+    if not transaction.applied and not commits:
         raise errors.K2mpsError(
-            f"{work.checkout.directory} does not have the series applied",
+            f"{transaction.checkout.directory} does not have the series applied",
             next_command="k2mps apply",
         )
-    plan = extraction.plan(work.project, work.checkout, commits)
-    export.check_files(work.project, plan, export.merge_base(work), "the command")
+    plan = extraction.plan(transaction.project, transaction.checkout, commits)
+    transaction.check_files(plan, "the command")
     return commits, plan
 
 
-def _check_exported(work: Work, plan: Plan) -> None:
+def _check_exported(transaction: Transaction, plan: Plan) -> None:
     """Raises an error if the branch has commits that patches/ lacks."""
     if plan.changed or plan.removed:
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {work.checkout.directory} has commits that are not in patches/",
+            f"branch {BRANCH} of {transaction.checkout.directory} has commits that are not in"
+            " patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
             next_command="commit the edits there, too, then k2mps export; or stash them, k2mps"
             " export, git stash pop, then the same command again",
         )
 
 
-def _edited_tree(work: Work, paths: Sequence[str]) -> str:
+def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     """Returns a tree of the tracked files, with their edits, and of the files in `paths`.
 
     The function works on a temporary index; the checkout's index does not change.
     """
-    checkout = work.checkout
+    checkout = transaction.checkout
     unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
     if unmerged:
         conflicts = sorted({one.partition("\t")[2] for one in unmerged})
@@ -159,15 +160,15 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     return checkout.git.text("write-tree", environment=environment)
 
 
-def _complete(work: Work, commits: Sequence[Commit], plan: Plan) -> Plan:
+def _complete(transaction: Transaction, commits: Sequence[Commit], plan: Plan) -> Plan:
     """Handles a checkout without edits.
 
     If an earlier run was killed after it had made the commits, this function writes patches/.
     Otherwise it raises an error, because there is nothing to make a patch of.
     """
-    checkout = work.checkout
-    agree = work.applied and work.applied.tip == work.head.tip and not work.changed
-    if agree or plan.removed:
+    checkout = transaction.checkout
+    is_applied = transaction.tip_is_known and transaction.applied.tip == transaction.head.tip
+    if is_applied or plan.removed:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
             f"nothing was edited in {checkout.directory}",
@@ -175,12 +176,14 @@ def _complete(work: Work, commits: Sequence[Commit], plan: Plan) -> Plan:
             next_command="edit files there, or name the new ones, in the same command",
         )
     checkout.reporter.warn(f"nothing is edited; branch {BRANCH} has commits that patches/ lacked")
-    base, tip = export.merge_base(work), export.canonical(work, plan, commits, work.pin)
-    export.finish(work, plan, base, tip, "export")
+    tip = export.canonical(transaction, plan, commits, transaction.pin)
+    transaction.write(plan, tip, "export")
     return plan
 
 
-def _finish(work: Work, command: str, tip: str, tree: str, paths: Sequence[str]) -> Plan:
+def _finish(
+    transaction: Transaction, command: str, tip: str, tree: str, paths: Sequence[str]
+) -> Plan:
     """Moves the branch to the commit `tip`, and writes patches/.
 
     Args:
@@ -188,22 +191,22 @@ def _finish(work: Work, command: str, tip: str, tree: str, paths: Sequence[str])
       tree: the tree of the edited files; the tree of `tip` must be equal.
       paths: the new files that are part of the patch.
     """
-    checkout, project = work.checkout, work.project
+    checkout, project = transaction.checkout, transaction.project
     if checkout.tree_of(tip) != tree:
         raise errors.K2mpsError(
             f"k2mps {command} would change the files of the checkout",
             why="a later patch changes the same lines, or lines next to them",
             next_command="k2mps fold into that patch, or k2mps new",
         )
-    commits = checkout.commits(f"{work.pin.commit}..{tip}")
-    plan, base = extraction.plan(project, checkout, commits), export.merge_base(work)
-    export.check_files(project, plan, base, command)
-    exported = export.canonical(work, plan, commits, work.pin)
+    commits = checkout.commits(f"{transaction.pin.commit}..{tip}")
+    plan = extraction.plan(project, checkout, commits)
+    transaction.check_files(plan, command)
+    exported = export.canonical(transaction, plan, commits, transaction.pin)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(
             f"files of {checkout.directory} changed meanwhile",
             next_command="run the same command again",
         )
-    export.finish(work, plan, base, exported, command)
+    transaction.write(plan, exported, command)
     return plan

@@ -9,10 +9,9 @@ import enum
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.stack import work
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
+from k2mps.stack.transaction import Transaction, git_in
 from k2mps.stack.upstream import rebase_target
-from k2mps.stack.work import Work
 
 # If the user's edits or commits are in the way, `k2mps apply` prints what to do with them.
 APPLY = "k2mps apply"
@@ -51,7 +50,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         ours = checkout.commits("-1", head.commit)[0].ours
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
         return Status(state, (why,), APPLY, head, (), (), (), ())
-    current = Work(project, checkout)
+    current = Transaction(project, checkout)
     head, changes = current.head, current.changed
     edited, others = checkout.changed_files("normal")
     state, users, details = _where(current)
@@ -62,7 +61,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
-    where, on_branch = work.where(checkout), head.branch == BRANCH_REF
+    where, on_branch = git_in(checkout), head.branch == BRANCH_REF
     if operation:
         advice = f"{where} {operation} --continue, or --abort"
         onto = rebase_target(checkout)
@@ -85,7 +84,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     )
 
 
-def _may_export(current: Work) -> bool:
+def _may_export(current: Transaction) -> bool:
     """Whether `k2mps export` can be the next command.
 
     The result is True if patches/ has not changed since it was applied.  The result is also True if
@@ -95,12 +94,12 @@ def _may_export(current: Work) -> bool:
     return current.tip_is_known or current.checkout.commits("-1", current.head.commit)[0].ours
 
 
-def _is_rebased(current: Work) -> bool:
+def _is_rebased(current: Transaction) -> bool:
     """Whether git has put the checked-out branch k2-mps onto another commit than the pin."""
     return current.head.branch == BRANCH_REF and current.base not in ("", current.pin.commit)
 
 
-def _where(current: Work) -> tuple[State, list[str], list[str]]:
+def _where(current: Transaction) -> tuple[State, list[str], list[str]]:
     """Returns the state of the checked-out commit, the user's commits, and details as lines."""
     checkout, head, pin = current.checkout, current.head, current.pin
     if head.commit == pin.commit:
@@ -110,7 +109,7 @@ def _where(current: Work) -> tuple[State, list[str], list[str]]:
         return State.APPLIED, [], []
     if _is_rebased(current):
         return State.EDITED, [], [f"git has rebased branch {BRANCH} onto {current.base[:12]}"]
-    mine = current.users(of=head.commit) if on_pin else []
+    mine = current.user_commits(of=head.commit) if on_pin else []
     if mine:
         return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]
     (top,) = checkout.commits("-1", head.commit)

@@ -1,0 +1,334 @@
+"""The only code that changes branch k2-mps, patches/ and the tool's ref.
+
+`begin` locks the project and the checkout.  A `Transaction` reads their state once, and then
+changes them in one order: branch k2-mps, patches/, upstream.toml, the tool's ref (see applied.py).
+After a kill, the branch has all commits, so the same command writes the rest.
+
+Each change names the state that it expects.  git moves the branch only if the branch still has the
+commit that the transaction has read.  A file of patches/ is replaced only if its content is known
+to be in the branch.
+"""
+
+import contextlib
+import functools
+import os
+import shlex
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from k2mps.core import errors, interrupts, objects, replacement
+from k2mps.core.git import quoted
+from k2mps.core.objects import Entry, File
+from k2mps.core.project import Project, exclusive
+from k2mps.series import patch_folder
+from k2mps.stack import applied, commits, upstream
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
+from k2mps.stack.extraction import Plan
+
+
+@contextlib.contextmanager
+def begin(project: Project, checkout: Checkout) -> Iterator["Transaction"]:
+    """Locks the project and the checkout for the context.
+
+    Raises:
+      BusyError: another run of the tool uses the project or the checkout.
+    """
+    with exclusive(project.root, str(project.root)), checkout.exclusive():
+        yield Transaction(project, checkout)
+
+
+class Transaction:
+    """The state of the project and its checkout, and the changes of both.
+
+    Without the locks of `begin`, a transaction may only be read.
+
+    Attributes:
+      pin: the pin; its `commit` is the id of a commit, even if upstream.toml names a tag.
+      head: the commit and branch of the checkout.
+      files: patches/ and upstream.toml, by path in the project.
+      applied: the contents of the tool's ref, see applied.py; None if the series was never applied.
+    """
+
+    def __init__(self, project: Project, checkout: Checkout):
+        self.project = project
+        self.checkout = checkout
+        checkout.check_index()
+        self.pin = checkout.pinned(project.upstream().pin)
+        self.head = checkout.head()
+        self.applied = applied.read(checkout)
+        self.files = applied.files(project)
+
+    @functools.cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The tree entries (mode and blob id) for `files`."""
+        return applied.entries(self.files)
+
+    @property
+    def changed(self) -> list[str]:
+        """The files of patches/ (or upstream.toml) that changed since patches/ was applied."""
+        return applied.differing(self.applied.files, self.entries) if self.applied else []
+
+    @property
+    def tip_is_known(self) -> bool:
+        """Whether patches/ is unchanged since it was applied; if so, the last commit exists."""
+        return bool(self.applied) and not self.changed
+
+    def tip(self) -> str:
+        """Returns the series' last commit; makes the commits if need be."""
+        if self.tip_is_known:
+            return self.applied.tip
+        return commits.series_tip(self.project, self.checkout, self.pin)
+
+    @functools.cached_property
+    def base(self) -> str:
+        """The upstream commit on which branch k2-mps stands; empty if it is unknown.
+
+        After a `git rebase`, this is another commit than the pin, until `k2mps export --onto`
+        writes the pin.
+        """
+        tip, pin, is_ancestor = self.head.tip, self.pin.commit, self.checkout.is_ancestor
+        if not tip:
+            return ""
+        on_pin = is_ancestor(pin, tip)
+        if not (self.applied and is_ancestor(self.applied.tip, tip)):
+            for commit in upstream.rebase_bases(self.checkout):
+                if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
+                    return commit
+        return pin if on_pin else ""
+
+    def user_commits(self, tip: str = "", of: str = "") -> list[Commit]:
+        """Returns the user's commits, which patches/ lacks.
+
+        Args:
+          tip: the last commit of the series; empty if the caller has not made it.
+          of: the commit whose ancestors are searched; empty for the last commit of branch k2-mps.
+        """
+        last = of or self.head.tip
+        ends = (self.pin.commit, tip, self.applied and self.applied.tip)
+        in_series = [commit for commit in ends if commit]
+        if not last or last in in_series:
+            return []
+        others = self.checkout.commits(last, "--not", *in_series)
+        # If the tool's ref is missing, the tool's commits do not count, because they may be another
+        # version of the series.
+        return [commit for commit in others if self.applied or not commit.ours]
+
+    @functools.cached_property
+    def in_branch(self) -> Mapping[str, Entry]:
+        """The files of patches/ whose content branch k2-mps has, so that they may be replaced.
+
+        If the branch contains all commits of the series, these are the current files of patches/.
+        Otherwise, these are the files that the tool's ref has.
+        """
+        if self.tip_is_known:
+            return self.entries
+        with contextlib.suppress(errors.K2mpsError):
+            # If another clone of k2-mps has applied the series, the tool's ref is missing.
+            if self.checkout.is_ancestor(self.tip(), self.head.tip):
+                return self.entries
+        return self.applied.files if self.applied else {}
+
+    def check_files(self, plan: Plan, command: str) -> None:
+        """Raises an error if a plan would overwrite a file that someone has changed.
+
+        Args:
+          command: the command's name, for the message.
+        """
+        paths = (*plan.changed, *plan.removed)
+        users = [path for path in paths if not self._may_replace(path, plan.files.get(path))]
+        if users:
+            raise self._refusal(users, command)
+
+    def write(self, plan: Plan, tip: str, command: str) -> None:
+        """Moves branch k2-mps, writes patches/, and records both.  No file of the checkout changes.
+
+        Args:
+          plan: the files; `tip` is the last commit that `apply` makes of them.
+          command: the command's name, for messages.
+        """
+        branch = (BRANCH_REF, tip, self.head.tip)
+        if not (plan.changed or plan.removed):
+            self.record(tip, plan.files, branch)
+            return
+        self._move([branch])
+        for path in (*plan.changed, *plan.removed):
+            if not self._may_replace(path, plan.files.get(path)):
+                raise self._refusal([path], command)
+            self._write_file(path, plan.files)
+        self.record(tip, plan.files)
+
+    def switch(self, tip: str) -> None:
+        """Checks out branch k2-mps at the last commit of the series, and records it.
+
+        git changes the files, and refuses to overwrite an edit.  HEAD is detached until the branch
+        has moved.
+
+        Raises:
+          K2mpsError: git refuses; or the branch has moved meanwhile.
+        """
+        checkout = self.checkout
+        self._check_movable(tip)
+        words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
+        with interrupts.deferred():
+            result = checkout.git.run(*words)
+            if result.status:
+                raise self._refused_switch(tip, result.stderr)
+            # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.
+            head = checkout.git.text("rev-parse", "HEAD")
+            try:
+                self._move([(BRANCH_REF, head, self.head.tip)])
+            except errors.K2mpsError:
+                old = self.head.branch.removeprefix("refs/heads/")
+                back = (old,) if old else ("--detach", self.head.commit)
+                checkout.git.run("switch", "--quiet", *back)
+                raise
+            checkout.git.bytes("symbolic-ref", "HEAD", BRANCH_REF)
+        paths = checkout.changed_paths(self.head.commit, tip) if result.stderr else ()
+        missed = [path for path in checkout.changed_files()[0] if path in paths] if paths else []
+        if missed:  # git switches even if it could not write some files.
+            raise errors.K2mpsError(
+                f"git could not write {errors.some(missed)} in {checkout.directory}",
+                why=result.stderr,
+                next_command=f"make the folders writable, then {git_in(checkout)} restore --"
+                f" {shlex.join(missed)}",
+            )
+        self.record(tip)
+
+    def record(
+        self,
+        tip: str,
+        contents: Mapping[str, File] | None = None,
+        branch: tuple[str, str, str] | None = None,
+    ) -> None:
+        """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
+
+        Args:
+          contents: patches/ and upstream.toml; None for `files`.
+          branch: a move of branch k2-mps, which happens together with the move of the ref.
+        """
+        contents = self.files if contents is None else contents
+        old = self.applied
+        if old and old.tip == tip and old.files == applied.entries(contents):
+            commit = old.id
+        else:
+            commit = applied.commit(self.checkout, contents, tip)
+        # Another program may have written the ref, so it may exist even if `applied` is None.  git
+        # overwrites the ref only if the update names the ref's old id.
+        name = ("for-each-ref", "--format=%(objectname)", applied.REF)
+        id_ = old.id if old else self.checkout.git.text(*name)
+        self._move([(applied.REF, commit, id_), *([branch] if branch else [])])
+
+    def _move(self, updates: list[tuple[str, str, str]]) -> None:
+        """Moves refs, either all or none.
+
+        Args:
+          updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
+        Raises:
+          K2mpsError: a ref does not have its old id any more.
+        """
+        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates)
+        self._update_refs("".join(lines))
+
+    def _check_movable(self, tip: str) -> None:
+        """Raises an error if git cannot move HEAD and branch k2-mps to the commit `tip`.
+
+        Without this check, `git switch` would fail only after it has written the files.
+        """
+        lines = ["start", f"update {BRANCH_REF} {tip} {self.head.tip or '0' * 40}"]
+        # If HEAD is on the branch, git locks HEAD together with the branch.
+        if self.head.branch != BRANCH_REF:
+            lines += ["option no-deref", f"update HEAD {tip} {self.head.commit}"]
+        self._update_refs("\n".join([*lines, "prepare", "abort", ""]))
+
+    def _update_refs(self, instructions: str) -> None:
+        words = ("update-ref", "--create-reflog", "--stdin")
+        result = self.checkout.git.run(*words, stdin=instructions.encode())
+        if result.status and "but expected" in result.stderr:
+            raise errors.K2mpsError(
+                f"branch {BRANCH} of {self.checkout.directory} has moved meanwhile",
+                why=result.stderr,
+                next_command="run the same command again",
+            )
+        if result.status:
+            raise self.checkout.git.failure(words, result)
+
+    def _refused_switch(self, tip: str, stderr: str) -> errors.K2mpsError:
+        """Returns the error for a `git switch` that git has refused."""
+        checkout = self.checkout
+        paths = set(checkout.changed_paths(self.head.commit, tip))
+        edited, untracked = checkout.changed_files("all")
+        in_the_way = [path for path in (*edited, *untracked) if path in paths]
+        advice = "commit, stash or move away what git names, then the same command again"
+        if in_the_way:
+            advice += (
+                f"; or, if not you but a killed command has left them, {git_in(checkout)} checkout"
+                f" {tip} -- {shlex.join(in_the_way)}, then the same command again"
+            )
+        return errors.K2mpsError(
+            f"git does not switch {checkout.directory} to the series",
+            why=stderr,
+            next_command=advice,
+        )
+
+    def _may_replace(self, path: str, new: File | None) -> bool:
+        """Whether the file at `path` may be replaced by `new`; None deletes the file."""
+        target = self.project.root / path
+        folders = [self.project.root / folder for folder in list(Path(path).parents)[:-1]]
+        if any(folder.is_symlink() for folder in folders):
+            return False
+        if not os.path.lexists(target):
+            return True
+        if target.is_symlink() or not target.is_file():
+            return False
+        now = objects.read(target).entry
+        return now == self.in_branch.get(path) or bool(new and now == new.entry)
+
+    def _write_file(self, path: str, files: Mapping[str, File]) -> None:
+        """Writes one of the files that patches/ is to have, or deletes a file that is not one."""
+        root, target = self.project.root, self.project.root / path
+        if path in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder = self.project.patches if path.startswith("patches/") else root
+            replacement.replace(target, files[path], folder)
+        elif not _is_another_name(root, path, files):
+            target.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                for parent in list(Path(path).parents)[:-2]:
+                    (root / parent).rmdir()
+
+    def _refusal(self, paths: list[str], command: str) -> errors.K2mpsError:
+        """Returns the error for files of patches/ that someone changed after they were applied."""
+        why = f"git or an editor changed {errors.some(paths)}; {command} would overwrite the change"
+        advice = "k2mps apply, which says how to put your commits on top"
+        for _, error in patch_folder.examine(self.project.patches)[1]:
+            if isinstance(error, errors.K2mpsError):
+                why, advice = f"{why}; {error.what}", error.next_command
+                break
+        return errors.K2mpsError(
+            "patches/ has changed since it was applied here",
+            why=why,
+            next_command=f"{advice}; or git stash -u -- patches upstream.toml, to put the change"
+            " aside",
+        )
+
+
+def _is_another_name(root: Path, path: str, files: Mapping[str, File]) -> bool:
+    """Whether a path and one of the paths of `files` lead to the same file.
+
+    This is possible on a file system that ignores case or normalizes Unicode.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for other in files:
+            if _folded(other) == _folded(path):
+                return os.path.samefile(root / other, root / path)
+    return False
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+def git_in(checkout: Checkout) -> str:
+    """Returns `git -C DIRECTORY`, with which a git command for the checkout begins."""
+    return f"git -C {quoted(checkout.directory)}"
