@@ -68,11 +68,16 @@ def check(
     folder, file = root / "upstream", root / "upstream-check.json"
     root.mkdir(exist_ok=True)
     with project.exclusive(root, "build/upstream"):
+        if os.path.lexists(folder):
+            raise errors.K2mpsError(
+                f"{folder} exists",
+                why="a check was killed, or the folder is yours",
+                next_command="move it away, or delete it; then the same command again",
+            )
         try:
             results = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             results = {}
-        shutil.rmtree(folder, ignore_errors=True)
         try:
             for commit in checkout.commits(f"{base}..{tip}"):
                 last = commit.id == tip

@@ -644,6 +644,11 @@ def test_a_pull_request_is_checked_commit_by_commit(sandbox):
     sandbox.ok("apply")
     git(sandbox.checkout, "config", "user.name", "A Sender")
     git(sandbox.checkout, "config", "user.email", "sender@example.org")
+    mine = sandbox.root / "build/upstream/notes"
+    support.write(sandbox.root, {"build/upstream/notes": "mine\n"})
+    assert f"{mine.parent} exists" in sandbox.run("upstream", "--check", "--quick").stdout
+    mine.unlink()
+    mine.parent.rmdir()
     for built in (["answer: 42", "answer: broken", "answer: mended"], ["answer: broken"]):
         result = sandbox.run("upstream", "--check", "--quick")
         assert result.returncode == 34, result.stdout + result.stderr

@@ -159,6 +159,13 @@ def refused(name: str, message: str, script: str):
             "years from 1970 to 2099",
             "echo > more; git add more; git commit -qm more --date='@4102444800 +0000'",
         ),
+        refused(
+            "a date before 1970",
+            "its date is before 1970",
+            "echo > more; git add more; git commit -qm more; git cat-file commit HEAD |"
+            " sed 's/^author.*/author A <a@b> -86400 +0000/' > c; git reset -q --soft"
+            " $(git hash-object -t commit -w --literally c); rm c",
+        ),
         *(
             refused(
                 f"a file {name}",

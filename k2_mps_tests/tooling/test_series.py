@@ -88,6 +88,7 @@ OWN = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
     [
         "Tue, 14 Nov 2023 23:13:20 +0100",
         "Thu, 1 Jan 1970 00:00:00 +0000",
+        "Thu, 1 Jan 1970 01:00:00 +0100",
         "Wed, 31 Dec 2098 19:00:00 -0530",
     ],
 )
@@ -128,6 +129,7 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         (OWN, f"From: Eve <eve@e>\nDate: Wed{DATE[3:]}\n"),
         (OWN, f"From: Eve <eve@e>\nDate: {DATE[:-6]}\n"),
         (OWN, "From: Eve <eve@e>\nDate: yesterday\n"),
+        (OWN, "From: Eve <eve@e>\nDate: Thu, 1 Jan 1970 00:59:59 +0100\n"),
         ("Subject: context: know mps", "Subject: "),
         ("Subject: context", "Subject:  context"),
         ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),

@@ -154,6 +154,13 @@ def mail_date(text: str) -> str:
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
+def _is_before_1970(date: str) -> bool:
+    """Whether a date as in mail is before 1970 in UTC, which a zone can make of 1970."""
+    import email.utils
+
+    return " 1970 " in date and email.utils.parsedate_to_datetime(date).timestamp() < 0
+
+
 def check_path(path: str, where: str, new: bool = False) -> None:
     """Raises `SeriesError` if no patch may touch the path `path` of k2's tree.
 
@@ -192,7 +199,7 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
     if patch.date and mail_date(patch.date) != patch.date:
         example = "Tue, 14 Nov 2023 23:13:20 +0100"
         return 2, f"{patch.date!r} is not a date as in mail, {example!r}"
-    if patch.date and _YEAR.search(patch.date) is None:
+    if patch.date and (_YEAR.search(patch.date) is None or _is_before_1970(patch.date)):
         return 2, f"git accepts years from 1970 to 2099, not {patch.date!r}"
     if not patch.subject:
         return patch.subject_line, "a patch needs a subject"

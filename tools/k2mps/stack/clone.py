@@ -57,13 +57,12 @@ def obtain(
 
 
 def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
-    """Clones into DIRECTORY.partial, and renames it at the end: `directory` is never incomplete."""
+    """Clones into a new folder, and renames it at the end: `directory` is never incomplete."""
     import shutil  # The imports are here because they take time, and most runs clone nothing.
 
     from k2mps.core import repository
 
-    partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = directory.with_name(f"{directory.name}.partial-{os.urandom(8).hex()}")
     try:
         shown = git.redacted(pin.url)
         repository.network(

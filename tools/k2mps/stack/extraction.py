@@ -110,6 +110,8 @@ def _series(
             diff=diffs.get(commit.id, b""),
         )
         try:
+            if not commit.date:
+                raise errors.SeriesError("its date is before 1970", next_command=remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != known.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
