@@ -339,11 +339,14 @@ def write_cover_letters(sandbox: Sandbox, *groups: str) -> None:
 
 
 def patches(sandbox: Sandbox) -> dict[str, bytes]:
-    """Returns {path: content} of upstream.toml and of all files in patches/."""
+    """Returns {path: content} of upstream.toml and of all files in patches/.
+
+    Drafts, which a killed command has left, do not count; git ignores them.
+    """
     found = {
         path.relative_to(sandbox.root).as_posix(): path.read_bytes()
         for path in (sandbox.root / "patches").rglob("*")
-        if path.is_file()
+        if path.is_file() and not path.name.startswith(".k2mps-draft-")
     }
     found["upstream.toml"] = (sandbox.root / "upstream.toml").read_bytes()
     return found

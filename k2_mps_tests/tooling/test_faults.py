@@ -7,7 +7,11 @@ other runs, the chosen call and all later calls that need space fail, as on a fu
 Afterwards, the user's edits must be in a file, or in a commit that a ref or a reflog names.  The
 same command must then succeed, and leave the same files as after a run without a fault.  If the
 command fails because of a lock of git, the test deletes this lock, as a user would, and repeats
-the command.
+the command.  If the command names files that a killed `git switch` has left, the test completes
+them by the command of the message.
+
+After every second kill, the user works before the command is repeated.  Nothing of this work may be
+lost, whether the repeated command succeeds or refuses.
 
 `--fault-points N` sets at how many calls each command is killed; the calls are spread evenly.
 For every fourth of these calls, another run of the command finds the disk full.  The default, 56,
@@ -23,9 +27,11 @@ import sys
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import CONTEXT, MPS, git, patches
+from k2_mps_tests.tooling.support import CONTEXT, MPS, NEW, git, patches
 
 MINE = "an hour's work\n"
+LATER = "work after the kill\n"
+SCRIPT = "scripts/run.sh"
 
 
 def edit(sandbox) -> None:
@@ -117,9 +123,13 @@ class Copies:
         for _ in range(8):
             result = self.sandbox.run(*self.words)
             locked = re.search("^error: (.*[.]lock) exists$", result.stderr, re.MULTILINE)
-            if not locked:
+            left = re.search("killed command has left them, (git .*), then", result.stderr)
+            if locked:
+                os.unlink(locked[1])
+            elif left:
+                support.shell(self.sandbox.root, left[1])
+            else:
                 break
-            os.unlink(locked[1])
         assert complete or result.returncode == 0, result.stderr
 
     def end(self) -> tuple:
@@ -134,23 +144,38 @@ class Copies:
         state = git(sandbox.checkout, "status", "--porcelain")
         return files, found, tree, state
 
-    def has_mine(self) -> bool:
-        """Returns whether the user's edit is in a file, or in a commit of a ref or a reflog."""
-        sandbox = self.sandbox
-        places = [sandbox.checkout / CONTEXT, sandbox.checkout / "k2/csrc/mps/mine.h"]
-        if any(path.is_file() and MINE in path.read_text() for path in places):
+    def has(self, text: str, *paths: str) -> bool:
+        """Returns whether a text is in one of these files of the checkout, or in the first of them
+        in a commit of a ref or a reflog."""
+        k2 = self.sandbox.checkout
+        files = [k2 / path for path in paths]
+        if any(file.is_file() and text in file.read_text() for file in files):
             return True
-        commits = git(sandbox.checkout, "log", "--all", "--reflog", "--format=%H").split()
-        return any(
-            MINE.strip()
-            in subprocess.run(
-                ["git", "show", f"{one}:{CONTEXT}"],
-                cwd=sandbox.checkout,
-                capture_output=True,
-                text=True,
-            ).stdout
-            for one in commits
-        )
+        commits = git(k2, "log", "--all", "--reflog", "--format=%H").split()
+        names = [f"{commit}:{paths[0]}" for commit in commits]
+        return any(text in support.ran("git", "show", name, cwd=k2).stdout for name in names)
+
+    def has_mine(self) -> bool:
+        return self.has(MINE, CONTEXT, "k2/csrc/mps/mine.h")
+
+    def work(self) -> None:
+        """Works as a user after a kill: edits a file of k2 and a patch, and commits a new file."""
+        k2, patch = self.sandbox.checkout, self.sandbox.root / "patches" / NEW
+        with open(k2 / SCRIPT, "a") as script:
+            script.write(LATER)
+        patch.write_text(patch.read_text().replace("\n\nWhy.\n", f"\n\nWhy.  {LATER}"))
+        for lock in k2.rglob(".git/**/*.lock"):
+            lock.unlink()
+        support.write(k2, {"later.h": LATER})
+        git(k2, "add", "later.h")
+        git(k2, "commit", "--quiet", "-m", "later", "--", "later.h")
+
+    def check_work(self) -> None:
+        """Checks that nothing of `work` is lost."""
+        assert self.has(LATER, SCRIPT)
+        assert self.has(LATER, "later.h")
+        texts = patches(self.sandbox).values()
+        assert any(LATER.encode() in text for text in texts)
 
 
 @pytest.fixture
@@ -173,12 +198,19 @@ def test_a_killed_command_loses_no_work_and_can_be_repeated(copies, request):
     assert copies.run(0).returncode == 0
     end, count, killed = copies.end(), copies.calls, 0
     assert count > 50
-    for at in points(request, count):
+    for number, at in enumerate(points(request, count)):
         copies.renew()
         killed += copies.run(at).returncode == -9
         assert not copies.users or copies.has_mine(), at
-        copies.again(end)
-        assert copies.end() == end, at
+        if number % 2:
+            copies.work()
+            for _ in range(2):
+                copies.sandbox.run(*copies.words)
+                copies.check_work()
+                assert not copies.users or copies.has_mine(), at
+        else:
+            copies.again(end)
+            assert copies.end() == end, at
     assert killed > 0.8 * len(points(request, count))
 
 
