@@ -41,7 +41,9 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
     """
     pin = checkout.pinned(project.upstream().pin)
     series = patch_folder.load(project.patches)
-    chosen = [one for one in series.patches if not group or series.groups.get(one.name) == group]
+    chosen = [
+        patch for patch in series.patches if not group or series.groups.get(patch.name) == group
+    ]
     if not chosen:
         raise errors.K2mpsError(
             f"patches/series has no group {group}",

@@ -44,13 +44,13 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             status = running.wait()
     if not status:
         return onto
-    here, after = git_in(checkout), f"k2mps export --onto {onto[:12]}"
+    git_command, after = git_in(checkout), f"k2mps export --onto {onto[:12]}"
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",
             why="a patch conflicts; git's message above names the commit and the files",
-            next_command=f"resolve it as git says: {here} rebase --continue, --skip or --abort;"
-            f" after the last one, {after}",
+            next_command=f"resolve it as git says: {git_command} rebase --continue, --skip or"
+            f" --abort; after the last one, {after}",
         )
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",

@@ -180,8 +180,14 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
         session.console.result(checks)
     else:
         rows = [
-            (one.verdict, one.name, one.found or "nothing", one.wanted, "" if one.ok else one.fix)
-            for one in checks
+            (
+                check.verdict,
+                check.name,
+                check.found or "nothing",
+                check.wanted,
+                "" if check.ok else check.fix,
+            )
+            for check in checks
         ]
         session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
     advice = doctor.advice(checks)
@@ -232,14 +238,14 @@ def recipes_command(
     from k2mps.core.git import quoted
     from k2mps.run import recipes
 
-    written, left = recipes.rewrite(directory, session.console, in_place)
+    written, unchanged = recipes.rewrite(directory, session.console, in_place)
     show = session.console.info
     show(f"{directory}: rewrote {len(written)} files")
-    for path, reason in left.items():
+    for path, reason in unchanged.items():
         session.console.warn(f"{path}: {reason}")
     if written:
-        here = f"git -C {quoted(directory)}"
-        show(f"{here} diff shows the changes; {here} restore . undoes them")
+        command = f"git -C {quoted(directory)}"
+        show(f"{command} diff shows the changes; {command} restore . undoes them")
 
 
 for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):

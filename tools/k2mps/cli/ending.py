@@ -68,9 +68,9 @@ def _as_error(error: Exception) -> errors.K2mpsError:
         return _of_the_system(error)
     if {"-v", "--verbose"} & {*sys.argv[1:2]}:
         traceback.print_exception(error)
-    what = ": ".join(filter(None, (type(error).__name__, str(error).partition("\n")[0])))
+    message = ": ".join(filter(None, (type(error).__name__, str(error).partition("\n")[0])))
     return errors.K2mpsError(
-        what,
+        message,
         why="k2mps did not expect this: a fault of k2mps, or of a file that it has read",
         next_command="k2mps --verbose, with the same command, shows where",
     )
@@ -78,19 +78,20 @@ def _as_error(error: Exception) -> errors.K2mpsError:
 
 def _of_the_system(error: OSError) -> errors.K2mpsError:
     """Returns the tool's error, with a remedy, for an error of the operating system."""
-    what = error.strerror or str(error)
+    message = error.strerror or str(error)
     if error.filename:
-        what += f": {error.filename}"
+        message += f": {error.filename}"
     if error.errno == errno.EPIPE:
-        return errors.K2mpsError(what, next_command="let the other program read all of the output")
+        advice = "let the other program read all of the output"
+        return errors.K2mpsError(message, next_command=advice)
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return errors.too_many_files(error.filename or "k2mps")
-    if "temporary directory" in what:  # Python found no writable folder for temporary files.
+    if "temporary directory" in message:  # Python found no writable folder for temporary files.
         free = "free some space there, or name another folder in TMPDIR"
-        return errors.K2mpsError(what, next_command=f"{free}, then run the same command again")
+        return errors.K2mpsError(message, next_command=f"{free}, then run the same command again")
     remedies = {
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
     }
     remedy = remedies.get(error.errno, "make it readable and writable")
-    return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")
+    return errors.K2mpsError(message, next_command=f"{remedy}, then run the same command again")

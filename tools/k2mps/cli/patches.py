@@ -35,8 +35,8 @@ def lint_command(session: Session) -> None:
     """Check the form of patches/, offline."""
     from k2mps.series import lint
 
-    here = session.directory
-    findings = lint.lint(session.project, here if here.is_dir() else None)
+    k2 = session.directory
+    findings = lint.lint(session.project, k2 if k2.is_dir() else None)
     for finding in findings:
         session.console.info(str(finding))
     if findings:

@@ -41,8 +41,8 @@ class Session:
         from k2mps.core import project
 
         used = project.find()
-        here = Path.cwd().resolve()
-        if used.root not in (here, *here.parents):
+        current = Path.cwd().resolve()
+        if used.root not in (current, *current.parents):
             self.console.warn(
                 f"no upstream.toml here or above: {used.root} is used, the clone that k2mps was"
                 " installed from"

@@ -17,22 +17,22 @@ class K2mpsError(Exception):
     """The command failed, or refuses to lose work; the message says why.
 
     Args:
-      what: what failed, as one line without a full stop.
+      message: what failed, as one line without a full stop.
       why: the probable cause, as one line or several.
       next_command: what to run or do next.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, *, why: str = "", next_command: str = ""):
-        super().__init__(what)
-        self.what = what
+    def __init__(self, message: str, *, why: str = "", next_command: str = ""):
+        super().__init__(message)
+        self.message = message
         self.why = why
         self.next_command = next_command
 
     def __str__(self) -> str:
         more = {"why": self.why, "next": self.next_command}
-        return "\n".join([self.what, *(f"{key}: {text}" for key, text in more.items() if text)])
+        return "\n".join([self.message, *(f"{key}: {text}" for key, text in more.items() if text)])
 
 
 class SeriesError(K2mpsError):
@@ -95,14 +95,14 @@ class InterruptedRunError(BaseException):
         self.exit_code = 128 + signal_number
 
 
-def too_many_files(what: str) -> K2mpsError:
+def too_many_files(program: str) -> K2mpsError:
     """Returns the error for a process that cannot open more files.
 
     Args:
-      what: the program, or a file that could not be opened.
+      program: the program, or a file that could not be opened.
     """
     return K2mpsError(
-        f"{what}: too many open files",
+        f"{program}: too many open files",
         why="the shell allows a process few open files: ulimit -n",
         next_command="ulimit -n 1024, then run the same command again",
     )
@@ -117,10 +117,10 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one
-        if one.isprintable() or one in "\n\t"
-        else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
     )
 
 

@@ -20,8 +20,8 @@ def install() -> None:
 
     def interrupt(number, frame):
         # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
-        for one in heeded:
-            signal.signal(one, lambda *_: None)
+        for caught in heeded:
+            signal.signal(caught, lambda *_: None)
         raise InterruptedRunError(number)
 
     for number in heeded:

@@ -71,10 +71,10 @@ def _is_executable(script: Path) -> bool:
     On a file system without modes, the mode in git's index decides.  A script that the index lacks
     counts as executable.
     """
-    here = Git(script.parent)
+    folder = Git(script.parent)
     try:
-        modes = here.run("config", "--type=bool", "core.fileMode").stdout
-        staged = here.run("ls-files", "--stage", "--", script.name).stdout
+        modes = folder.run("config", "--type=bool", "core.fileMode").stdout
+        staged = folder.run("ls-files", "--stage", "--", script.name).stdout
     except errors.RequirementMissingError:  # there is no git
         return True
     return modes != b"false\n" or not staged.startswith(FILE_MODE.encode())
@@ -161,11 +161,11 @@ class Objects(Git):
         Entries whose blobs the repository lacks, such as submodules, are left out.
         """
         entries = self.entries(tree, paths)
-        blobs = self.blobs(one.id for one in entries.values())
+        blobs = self.blobs(entry.id for entry in entries.values())
         return {
-            path: File(blobs[one.id], one.mode == EXECUTABLE_MODE)
-            for path, one in entries.items()
-            if one.id in blobs
+            path: File(blobs[entry.id], entry.mode == EXECUTABLE_MODE)
+            for path, entry in entries.items()
+            if entry.id in blobs
         }
 
     def staged(self, paths: Iterable[str]) -> dict[str, Entry]:
@@ -184,7 +184,7 @@ class Objects(Git):
 
     def stage(self, entries: Mapping[str, Entry]) -> None:
         """Puts entries into the index, by path."""
-        lines = "".join(f"{one.mode} {one.id}\t{path}\0" for path, one in entries.items())
+        lines = "".join(f"{entry.mode} {entry.id}\t{path}\0" for path, entry in entries.items())
         self._loaded = ""
         self.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
 
@@ -223,6 +223,6 @@ class Objects(Git):
             environment[f"GIT_{kind}_DATE"] = when if "," in when else f"@{when or '0 +0000'}"
             if who:
                 environment |= {f"GIT_{kind}_NAME": name, f"GIT_{kind}_EMAIL": email}
-        options = [word for one in parents for word in ("-p", one)]
+        options = [word for parent in parents for word in ("-p", parent)]
         words = ("commit-tree", *options, "-F", "-", tree)
         return self.text(*words, stdin=os.fsencode(message), environment=environment)

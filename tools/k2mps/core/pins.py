@@ -67,9 +67,9 @@ def sha256(content: bytes) -> str:
 def load(path: Path) -> Upstream:
     """Reads upstream.toml."""
 
-    def wrong(what: str, why: str = "") -> errors.K2mpsError:
+    def wrong(fault: str, why: str = "") -> errors.K2mpsError:
         return errors.K2mpsError(
-            f"{path.name} {what}",
+            f"{path.name} {fault}",
             why=why,
             next_command=f"correct the file, or resolve git's conflict in it; or git checkout"
             f" {path.name}, which restores the committed file",

@@ -32,18 +32,18 @@ class Outcome(NamedTuple):
     lines: tuple[str, ...]  # the last lines of its standard output and standard error
 
     def check(
-        self, error: type[errors.K2mpsError], what: str, next_command: str, shown: int = 5
+        self, error: type[errors.K2mpsError], message: str, next_command: str, shown: int = 5
     ) -> None:
         """Raises an error if the command failed.
 
         Args:
           error: the class of the error.
-          what, next_command: the arguments of the error, see `K2mpsError`.
+          message, next_command: the arguments of the error, see `K2mpsError`.
           shown: how many of the last lines the error shows.
         """
         if self.status != 0:
             tail = self.lines[max(0, len(self.lines) - shown) :]
-            raise error(what, why="\n".join(tail), next_command=next_command)
+            raise error(message, why="\n".join(tail), next_command=next_command)
 
 
 def run(
@@ -155,9 +155,9 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
         if not all_ended:
             process.kill()
         elif not select.select([all_ended], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            for one in _session(process.pid):
+            for child in _session(process.pid):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(child, signal.SIGKILL)
             select.select([all_ended], [], [], 1.0)
         process.wait()
         raise
@@ -169,10 +169,10 @@ def _session(leader: int) -> list[int]:
     A session can have several process groups, because ninja makes a group for each step.
     """
     processes = []
-    for one in _all_processes():
+    for process in _all_processes():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getsid(one) == leader:
-                processes.append(one)
+            if os.getsid(process) == leader:
+                processes.append(process)
     return processes
 
 

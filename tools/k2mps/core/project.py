@@ -48,13 +48,13 @@ def find() -> Project:
     If no project contains this directory, the result is the project that contains this file.
     """
     try:
-        here = Path.cwd().resolve()
+        current = Path.cwd().resolve()
     except FileNotFoundError:
         raise errors.K2mpsError(
             "the current directory has been deleted", next_command="cd into your clone of k2-mps"
         ) from None
     own = Path(__file__).resolve().parent
-    for directory in (here, *here.parents, *own.parents):
+    for directory in (current, *current.parents, *own.parents):
         if (directory / "upstream.toml").is_file():
             return Project(directory)
     raise errors.K2mpsError(
@@ -65,14 +65,14 @@ def find() -> Project:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[None]:
+def exclusive(directory: Path, shown: str, *, reading: bool = False) -> Iterator[None]:
     """Locks a directory during the context, so that no other run of the tool changes it.
 
     If this process is killed, the system releases the lock as soon as the child processes have
     ended, too.
 
     Args:
-      what: the name of the directory in messages.
+      shown: the name of the directory in messages.
       reading: whether this run only reads the directory, as a build does; several runs can read a
         directory at once.
     Raises:
@@ -85,7 +85,7 @@ def exclusive(directory: Path, what: str, *, reading: bool = False) -> Iterator[
         while not _locked(descriptor, how):
             if time.monotonic() > deadline:
                 raise errors.BusyError(
-                    f"another k2mps {'changes' if reading else 'uses'} {what}",
+                    f"another k2mps {'changes' if reading else 'uses'} {shown}",
                     why="" if reading else "a build reads it, or another command changes it",
                     next_command="wait until it ends, then run the same command again",
                 )

@@ -63,15 +63,15 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
     try:
         pinned = project.upstream()
     except errors.K2mpsError as error:
-        findings.append(Finding("upstream.toml", 1, "config", error.what))
+        findings.append(Finding("upstream.toml", 1, "config", error.message))
     findings += [_refusal(path, error) for path, error in problems]
     named = {finding.path for finding in findings}
     findings += [found for found in _links(project.patches) if found.path not in named]
     for patch in series.patches:
-        findings += [Finding(f"patches/{patch.name}", *what) for what in _patch(patch)]
+        findings += [Finding(f"patches/{patch.name}", *fault) for fault in _patch(patch)]
     files = {path: file.content for path, file in series.files.items()}
     for path, content in files.items():
-        findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
+        findings += [Finding(f"patches/files/{path}", *fault) for fault in _new_file(content)]
     findings += _misnamed(files)
     findings += _statuses(series)
     upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
@@ -106,16 +106,16 @@ def _lacking(series: Series, upstreams: Collection[str]) -> Iterator[Finding]:
     Args:
       upstreams: the files of k2 at the pin.
     """
-    known = {*upstreams}
+    present = {*upstreams}
     for patch in series.patches:
         lines = patch.diff.split(b"\n")
         for path in patch.edited:
-            if path not in known:
+            if path not in present:
                 head = f"diff --git a/{path} b/{path}".encode()
                 line = patch.diff_line + (lines.index(head) if head in lines else 0)
-                what = f"neither k2 at the pin nor an earlier patch has {path}"
-                yield Finding(f"patches/{patch.name}", line, "missing", what)
-        known.update(patch.new_files)
+                message = f"neither k2 at the pin nor an earlier patch has {path}"
+                yield Finding(f"patches/{patch.name}", line, "missing", message)
+        present.update(patch.new_files)
 
 
 def _twins(series: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _twins(series: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
     owned = {path: patch.name for patch in series.patches for path in patch.new_files}
     places = [(path, f"patches/{owned[path]}") for path in owned]
     places += [(name, "patches/series") for name in (patch.name for patch in series.patches)]
-    for path, place in (*((path, "") for path in upstreams), *places):
+    for path, file in (*((path, "") for path in upstreams), *places):
         parts = path.split("/")
         # The names of folders are compared as well.
         for end in range(1, len(parts) + 1):
@@ -135,8 +135,8 @@ def _twins(series: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
             other = names.setdefault(key, name)
             if other != name:
-                what = f"{ascii(name)} and {ascii(other)} differ in case or Unicode's form only"
-                yield Finding(place or "patches/series", 1, "twins", what)
+                message = f"{ascii(name)} and {ascii(other)} differ in case or Unicode's form only"
+                yield Finding(file or "patches/series", 1, "twins", message)
                 break
 
 
@@ -147,8 +147,8 @@ def _refusal(path: str, error: Exception) -> Finding:
     """
     if isinstance(error, OSError):
         return Finding(path, 1, "form", error.strerror or str(error))
-    match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
-    message = error.what[match.end() :] if match else error.what
+    match = re.match(r"(patches/[^:]+):(\d+): ", error.message)
+    message = error.message[match.end() :] if match else error.message
     if not match and error.why:
         message += f": {error.why}"
     line = int(match[2]) if match else 1
@@ -234,8 +234,8 @@ def _misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
             header = _needs_nvcc(name, files, set())
             if header:
                 why = "needs nvcc in a build with CUDA; name the file .cu"
-                what = f"it includes {header}, which {why}"
-                yield Finding(f"patches/files/{path}", line, "cuda", what)
+                message = f"it includes {header}, which {why}"
+                yield Finding(f"patches/files/{path}", line, "cuda", message)
                 break
 
 
@@ -274,6 +274,6 @@ def _statuses(series: Series) -> Iterator[Finding]:
         group = series.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")
         if group and inappropriate == is_for_k2(group):
-            what = f"Upstream-Status: {patch.status} does not fit the group {group};"
-            what += f" a new patch there is {first_status(group)}"
-            yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", what)
+            message = f"Upstream-Status: {patch.status} does not fit the group {group};"
+            message += f" a new patch there is {first_status(group)}"
+            yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", message)

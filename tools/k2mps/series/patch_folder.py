@@ -37,9 +37,9 @@ def index(names: Sequence[str], name: str) -> int:
     Raises:
       K2mpsError: there is no such patch.
     """
-    for one in (name, f"{name}.patch"):
-        if one in names:
-            return names.index(one)
+    for file_name in (name, f"{name}.patch"):
+        if file_name in names:
+            return names.index(file_name)
     raise errors.K2mpsError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",
@@ -105,8 +105,8 @@ def _parse(name: str, content: bytes) -> patch_text.Patch:
 def _check_merged(path: str, content: bytes) -> None:
     """Raises `SeriesError` if a file has conflict markers of git."""
     markers = list(conflict_markers.MARKER.finditer(content))
-    begins = [one.start() for one in markers if one[1] == conflict_markers.BEGIN]
-    ends = [one.start() for one in markers if one[1] == conflict_markers.END]
+    begins = [marker.start() for marker in markers if marker[1] == conflict_markers.BEGIN]
+    ends = [marker.start() for marker in markers if marker[1] == conflict_markers.END]
     if begins and ends and begins[0] < ends[-1]:
         line = content.count(b"\n", 0, begins[0]) + 1
         raise errors.SeriesError(
@@ -181,9 +181,9 @@ def paths_of(directory: Path) -> list[str]:
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:
     """Raises `SeriesError` if patches/ has a file that belongs to no patch."""
-    known = {"series", *names, *(f"files/{path}" for path in owned)}
+    expected = {"series", *names, *(f"files/{path}" for path in owned)}
     for path in paths_of(directory):
-        if path not in known:
+        if path not in expected:
             raise errors.SeriesError(
                 f"patches/{path} belongs to no patch",
                 why="neither patches/series nor New-files of a patch names it",

@@ -97,7 +97,7 @@ class Patch:
 
         If only the mode of a file changes, the file is absent.
         """
-        edits = ((os.fsdecode(one["path"]), one["old"]) for one in _EDIT.finditer(self.diff))
+        edits = ((os.fsdecode(edit["path"]), edit["old"]) for edit in _EDIT.finditer(self.diff))
         return {path: old.decode() for path, old in edits if old}
 
     @functools.cached_property
@@ -209,8 +209,8 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
     if any(map(TRAILER.fullmatch, patch.body.split("\n"))):
         return patch.diff_line, "Upstream-Status and Patch-Filename do not belong in the body"
     if patch.status.split(" ")[0] not in STATUSES:
-        known = ", ".join(STATUSES)
-        return patch.subject_line + 1, f"Upstream-Status is one of {known}, not {patch.status!r}"
+        statuses = ", ".join(STATUSES)
+        return patch.subject_line + 1, f"Upstream-Status is one of {statuses}, not {patch.status!r}"
     return None
 
 
@@ -244,8 +244,8 @@ def parse(name: str, raw: bytes) -> Patch:
         zip(raw.split(b"\n"), patch.render().split(b"\n")), start=1
     ):
         if given != wanted:
-            what = repr(os.fsdecode(wanted)) if wanted else "an empty line"
-            raise _malformed(name, number, f"{what} is expected here")
+            line = repr(os.fsdecode(wanted)) if wanted else "an empty line"
+            raise _malformed(name, number, f"{line} is expected here")
     refused = flaw(patch)
     if refused:
         raise _malformed(name, *refused)

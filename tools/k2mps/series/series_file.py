@@ -122,8 +122,8 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """
     groups: dict[str, str] = {}
     with contextlib.suppress(errors.SeriesError):
-        known, groups = parse(old)
-        if known == [*names]:
+        old_names, groups = parse(old)
+        if old_names == [*names]:
             return old
         groups = regroup(groups, names)
     text = os.fsdecode(old).splitlines()

@@ -50,7 +50,7 @@ def files(project: Project) -> dict[str, File]:
     A symbolic link counts as a file whose content is the link's target.
     """
     contents = {}
-    for path in (_CONFIG, *(f"patches/{one}" for one in patch_folder.paths_of(project.patches))):
+    for path in (_CONFIG, *(f"patches/{path}" for path in patch_folder.paths_of(project.patches))):
         target = project.root / path
         if target.is_symlink():
             contents[path] = File(os.fsencode(os.readlink(target)))
@@ -67,13 +67,14 @@ def entries(contents: Mapping[str, File]) -> dict[str, Entry]:
 def series_id(project: Project, checkout: Checkout) -> str:
     """Returns the id that git gives to the tree of the folder patches/."""
     entry_of = entries(files(project))
-    inside = {path.partition("/")[2]: one for path, one in entry_of.items() if path != _CONFIG}
+    inside = {path.partition("/")[2]: entry for path, entry in entry_of.items() if path != _CONFIG}
     return checkout.objects.tree_id(inside)
 
 
-def differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list[str]:
     """Returns the paths at which two collections of files differ."""
-    return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
+    paths = first.keys() | second.keys()
+    return sorted(path for path in paths if first.get(path) != second.get(path))
 
 
 def commit(checkout: Checkout, contents: Mapping[str, File], tip: str) -> str:

@@ -90,9 +90,9 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
         # `replay` fails at that patch, and its error names the patch.
         edits = objects.commit(tree, [transaction.head.commit], "")
         folded = merged(objects, transaction.head.commit, commits[at].tree, edits).tree
-        one = commits[at]
-        base, author, who = list(one.parents[:1]), f"{one.author} {one.when}", f"{FROM} {date}"
-        start = objects.commit(folded, base, one.message, author, who)
+        commit = commits[at]
+        base, author = list(commit.parents[:1]), f"{commit.author} {commit.when}"
+        start = objects.commit(folded, base, commit.message, author, f"{FROM} {date}")
         tip = replay(checkout, date, start, commits[at + 1 :])
         return _finish(transaction, f"fold {names[at]}", tip, tree, paths)
 
@@ -131,7 +131,7 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     checkout = transaction.checkout
     unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
     if unmerged:
-        conflicts = sorted({one.partition("\t")[2] for one in unmerged})
+        conflicts = sorted({line.partition("\t")[2] for line in unmerged})
         raise errors.K2mpsError(
             f"git has left conflicts in {errors.some(conflicts)}",
             why="git stash pop, or another command, could not merge",
@@ -155,7 +155,7 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     if paths:
         # If the file exists below the current folder, the path is relative to this folder;
         # otherwise it is relative to the checkout.
-        named = (os.path.abspath(one) if os.path.lexists(one) else one for one in paths)
+        named = (os.path.abspath(path) if os.path.lexists(path) else path for path in paths)
         checkout.git.bytes("add", "--", *named, environment=environment)
     return checkout.git.text("write-tree", environment=environment)
 

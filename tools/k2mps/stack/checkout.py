@@ -106,9 +106,9 @@ class Checkout:
                 why="a file or a broken link is there" if blocked else "",
                 next_command=("move it away, then " if blocked else "") + "k2mps apply",
             )
-        here = git.Git(self.directory, reporter=reporter)
-        results = [here.run("rev-parse", f"--{one}") for one in _PLACES]
-        top, git_dir = (os.fsdecode(one.stdout).removesuffix("\n") for one in results)
+        folder = git.Git(self.directory, reporter=reporter)
+        results = [folder.run("rev-parse", f"--{option}") for option in _PLACES]
+        top, git_dir = (os.fsdecode(result.stdout).removesuffix("\n") for result in results)
         if not top or not os.path.samefile(top, self.directory):
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
@@ -225,16 +225,18 @@ class Checkout:
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
-        operations = (one for name, one in _IN_PROGRESS.items() if (self.git_dir / name).exists())
+        operations = (
+            command for name, command in _IN_PROGRESS.items() if (self.git_dir / name).exists()
+        )
         return next(operations, "")
 
     def check_at_rest(self, edited: Sequence[str] = ()) -> None:
         """Raises an error if a git command is unfinished, or if `edited` is not empty."""
         operation = self.operation_in_progress()
         if operation or edited:
-            what = f"uncommitted edits in {errors.some(edited)}"
+            edits = f"uncommitted edits in {errors.some(edited)}"
             raise errors.K2mpsError(
-                f"{self.directory} has {f'a {operation} in progress' if operation else what}",
+                f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
                 next_command=f"git -C {quoted(self.directory)} status; finish, commit or stash"
                 " that, then run the same command again",
             )
@@ -282,7 +284,7 @@ class Checkout:
     def user(self) -> tuple[str, str]:
         """Returns the user's name and email address in git's configuration; each may be empty."""
         name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
-        return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
+        return tuple(result.stdout.decode("utf-8", "replace").strip() for result in (name, email))
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which no other run of the tool reads or changes this checkout."""

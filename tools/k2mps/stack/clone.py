@@ -83,13 +83,13 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """Clones the checkout into `directory`, without files, by hard links if possible."""
-    here = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
+    parent = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
     # git has already accepted the owner of the checkout.  When git clones the checkout, it would
     # also check the owner of the folder .git.
     trusted = ("-c", "safe.directory=*")
     pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
     folders = (str(checkout.common_dir), str(directory))
-    here.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *folders)
+    parent.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *folders)
     (directory / ".git" / OWN_MARK).touch()
     return Checkout(directory, checkout.reporter)
 

@@ -91,8 +91,8 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
     now = objects.staged(patch.edited) if patch.edited else {}
     for path in patch.edited:
         if path not in now:
-            what = f"k2 has no file {path}, or an earlier patch deletes it"
-            raise _refusal(errors.SeriesError, patch, what)
+            reason = f"k2 has no file {path}, or an earlier patch deletes it"
+            raise _refusal(errors.SeriesError, patch, reason)
     stale = {
         path: Entry(now[path].mode, id_) for path, id_ in patch.blobs.items() if id_ != now[path].id
     }
@@ -123,10 +123,10 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
 
 
 def _refusal(
-    kind: type[errors.K2mpsError], patch: Patch, what: str, why: str = "", next_command: str = ""
+    kind: type[errors.K2mpsError], patch: Patch, reason: str, why: str = "", next_command: str = ""
 ) -> errors.K2mpsError:
     return kind(
-        f"patches/{patch.name}:1: does not apply: {what}",
+        f"patches/{patch.name}:1: does not apply: {reason}",
         why=why
         or "the pin was moved, k2 or an earlier patch has the same file or changes the same lines,"
         " or the patch was edited by hand",
@@ -189,18 +189,18 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
       date: the committer's date of the new commits, see `commit_date`.
     """
     objects, tree = checkout.objects, checkout.tree_of(tip)
-    for one in commits:
-        picked = pick(objects, one, tree)
+    for commit in commits:
+        picked = pick(objects, commit, tree)
         if picked.conflicts or picked.tree == tree:
             conflicts = errors.some(picked.conflicts)
             raise errors.K2mpsError(
-                f"{one.subject!r} does not apply any more",
+                f"{commit.subject!r} does not apply any more",
                 why=f"it changes the same lines of {conflicts}, or lines next to them"
                 if conflicts
                 else "it would change nothing any more",
                 next_command="change or delete that patch first; or fold the edits into it",
             )
         tree = picked.tree
-        author = f"{one.author} {one.when}"
-        tip = objects.commit(tree, [tip], one.message, author, f"{FROM} {date}")
+        author = f"{commit.author} {commit.when}"
+        tip = objects.commit(tree, [tip], commit.message, author, f"{FROM} {date}")
     return tip

@@ -75,14 +75,14 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
       K2mpsError: this branch is not checked out, or does not stand on the pin.
     """
     checkout, head = transaction.checkout, transaction.head
-    here = git_in(checkout)
+    git_command = git_in(checkout)
     if head.branch != BRANCH_REF:
-        back = f"{here} checkout {BRANCH}"
+        back = f"{git_command} checkout {BRANCH}"
         if not head.tip:
             back = "k2mps apply, then make your change there"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # HEAD is detached: perhaps no branch leads to its commits.
-            back = f"{here} branch mine; {back}; {here} merge --ff-only mine"
+            back = f"{git_command} branch mine; {back}; {git_command} merge --ff-only mine"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",
@@ -96,7 +96,7 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
         advice = f"k2mps export --onto {base[:12]}" if base else "k2mps apply"
         if pin.commit != old:
             rebase = f"rebase --onto {pin.commit[:12]} {(base or old)[:12]} {BRANCH}"
-            advice = f"{here} {rebase}, then the same command again"
+            advice = f"{git_command} {rebase}, then the same command again"
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
             f" {pin.commit[:12]}",

@@ -45,14 +45,14 @@ def plan(
     """
     now, folder = project.upstream(), project.patches
     old = {
-        f"patches/{one}": patch_folder.read(folder, one) for one in patch_folder.paths_of(folder)
+        f"patches/{path}": patch_folder.read(folder, path) for path in patch_folder.paths_of(folder)
     }
     old["upstream.toml"] = config = objects.read(project.config_file)
-    known = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
-    names = names_of(commits, known)
+    old_patches = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
+    names = names_of(commits, old_patches)
     order = old["patches/series"].content if "patches/series" in old else b""
     order = series_file.render_order(order, names)
-    series = _series(checkout, (pin or now.pin).commit, commits, names, known, order)
+    series = _series(checkout, (pin or now.pin).commit, commits, names, old_patches, order)
     if pin and pin != now.pin:
         config = File(pins.with_pin(config.content.decode("utf-8"), pin).encode("utf-8"))
     contents = {
@@ -76,14 +76,14 @@ def _series(
     pin: str,
     commits: Sequence[Commit],
     names: Sequence[str],
-    known: dict[str, Patch],
+    old_patches: dict[str, Patch],
     order: bytes,
 ) -> Series:
     """Makes patches of the commits.
 
     Args:
       names: the file names of the patches.
-      known: the patches that patches/ has, by name.
+      old_patches: the patches that patches/ has, by name.
       order: the contents of patches/series.
     Raises:
       K2mpsError: no patch can express a commit.
@@ -105,7 +105,7 @@ def _series(
         patch = _patch_of(
             commit,
             name,
-            status=known[name].status if name in known else first,
+            status=old_patches[name].status if name in old_patches else first,
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
         )
@@ -113,7 +113,7 @@ def _series(
             if not commit.date:
                 raise errors.SeriesError("its date is before 1970", next_command=remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != known.get(name) and patch_text.parse(name, patch.render()) != patch:
+            if patch != old_patches.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
                     next_command=remedy,
@@ -121,14 +121,14 @@ def _series(
         except errors.SeriesError as error:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
-                why=": ".join(filter(None, (error.what, error.why))),
+                why=": ".join(filter(None, (error.message, error.why))),
                 next_command=remedy,
             ) from None
         patches.append(patch)
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
-        raise errors.K2mpsError(error.what, why=error.why, next_command=remedy) from None
+        raise errors.K2mpsError(error.message, why=error.why, next_command=remedy) from None
     return Series(tuple(patches), files, groups)
 
 
@@ -210,8 +210,8 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
         subject = _split_message(commit.message)[0]
         taken = set(names.values())
         # Several patches can have the same subject.
-        same = (one.name for one in old.values() if one.subject == subject)
-        name = next((one for one in same if one not in taken), "")
+        same = (patch.name for patch in old.values() if patch.subject == subject)
+        name = next((name for name in same if name not in taken), "")
         names.setdefault(commit.id, name or name_for(subject, taken | old.keys()))
     return [names[commit.id] for commit in commits]
 

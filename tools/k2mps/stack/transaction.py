@@ -303,7 +303,7 @@ class Transaction:
         advice = "k2mps apply, which says how to put your commits on top"
         for _, error in patch_folder.examine(self.project.patches)[1]:
             if isinstance(error, errors.K2mpsError):
-                why, advice = f"{why}; {error.what}", error.next_command
+                why, advice = f"{why}; {error.message}", error.next_command
                 break
         return errors.K2mpsError(
             "patches/ has changed since it was applied here",

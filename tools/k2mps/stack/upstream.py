@@ -40,14 +40,14 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
     refs = repository.remote_refs(checkout.directory, pin.url, checkout.reporter)
     if commit and _leads_to(checkout, refs.values(), commit):
         return commit
-    names = [one for one in (f"refs/heads/{name}", f"refs/tags/{name}", name) if one in refs]
+    names = [ref for ref in (f"refs/heads/{name}", f"refs/tags/{name}", name) if ref in refs]
     if names or is_id:
-        wanted = names[:1] or [one for one in refs if one != "HEAD"]
+        wanted = names[:1] or [ref for ref in refs if ref != "HEAD"]
         command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *wanted)
         checkout.reporter.info(f"+ {shlex.join(command)}")
         clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *wanted)
         commit = checkout.commit_of(f"{refs[names[0]] if names else name}{ancestor}")
-        if commit and (names or _leads_to(checkout, (refs[one] for one in wanted), commit)):
+        if commit and (names or _leads_to(checkout, (refs[ref] for ref in wanted), commit)):
             return commit
     raise errors.K2mpsError(
         f"{git.redacted(pin.url)} has no commit {revision}",
