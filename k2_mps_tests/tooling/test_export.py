@@ -155,6 +155,11 @@ def refused(name: str, message: str, script: str):
         ),
         refused("a branch below the pin", "does not start from", "git reset -q --hard HEAD~3~"),
         refused(
+            "a conflict marker in a new file",
+            "new has a conflict marker of git",
+            "echo '<<<<<<< HEAD' > new; git add new; git commit -qm more",
+        ),
+        refused(
             "a date after 2099",
             "years from 1970 to 2099",
             "echo > more; git add more; git commit -qm more --date='@4102444800 +0000'",

@@ -144,6 +144,15 @@ def test_a_conflict_is_gits_and_export_ends_the_rebase(sandbox, k2):
     assert text.startswith(head)  # Subject, author, date, status and body stay.
 
 
+@pytest.mark.parametrize("left", ["<<<<<<< HEAD", ">>>>>>> 1234567 (x)"])
+def test_a_conflict_marker_that_is_left_is_refused(sandbox, k2, left):
+    onto, _ = stopped(sandbox)
+    resolve(k2, f"line fifty\n{left}\n")
+    before = patches(sandbox)
+    assert "adds a conflict marker of git" in sandbox.fails(1, "export", "--onto", onto)
+    assert patches(sandbox) == before
+
+
 def test_an_aborted_rebase_leaves_no_trace(sandbox, k2):
     before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
     stopped(sandbox)

@@ -13,7 +13,7 @@ from k2mps.core.git import quoted
 from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
@@ -112,6 +112,8 @@ def _series(
         try:
             if not commit.date:
                 raise errors.SeriesError("its date is before 1970", next_command=remedy)
+            if conflict_markers.ADDED.search(patch.diff):
+                raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != old_patches.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
@@ -187,6 +189,10 @@ def _new_file(change: Change, blobs: dict[str, bytes]) -> File:
         raise errors.SeriesError(
             f"{change.path} is executable, but does not begin with #!",
             next_command="make it not executable",
+        )
+    if conflict_markers.MARKER.search(file.content):
+        raise errors.SeriesError(
+            f"{change.path} has a conflict marker of git", next_command="resolve the conflict"
         )
     return file
 
