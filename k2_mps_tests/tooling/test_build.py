@@ -323,6 +323,15 @@ def test_an_error_of_the_compiler_is_shown_without_warnings(sandbox):
     assert len(message.splitlines()) < 60
 
 
+def test_with_keep_going_each_error_of_the_compiler_is_shown(sandbox):
+    break_the_source(sandbox)
+    support.edit(sandbox.checkout / "k2/csrc/module.cc", "(&module)", "(other_name)")
+    message = fails(sandbox, 34, "--jobs", "1", "--keep-going")
+    assert message.count("FAILED: ") == 2
+    assert "wrong_name" in message and "other_name" in message
+    assert fails(sandbox, 34, "--jobs", "1").count("FAILED: ") == 1
+
+
 def test_a_build_goes_on_after_an_error(sandbox):
     break_the_source(sandbox)
     fails(sandbox, 34)

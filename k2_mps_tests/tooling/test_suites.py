@@ -230,3 +230,23 @@ def test_without_upstream_the_suites_that_need_no_k2_run(sandbox):
     assert "ZeroDivisionError" in result.stdout
     message = sandbox.fails(34, "test", "upstream-cpu")
     assert "no suite could be run" in message
+
+
+def test_one_file_of_a_suite(environment):
+    root = environment.project.root
+    tests = {"test_a.py": "def test_a(): pass\n", "test_b.py": "def test_b(): assert 0\n"}
+    support.write(root / "suite", tests)
+    suite = suites.Suite(
+        "one", "suite", doctor.Device.CPU, on_k2=False, spread="", file="test_a.py"
+    )
+    result = suites.run(environment, suite, None)
+    assert (result.passed, result.failed) == (1, 0)
+    assert (root / "build/tests/one-test_a.xml").exists()
+    chosen = suites.choose(["parity/test_ctc.py", "kernels", "parity/test_fuzz.py"])
+    assert [suite.title.removesuffix(" (emulated)") for suite in chosen] == [
+        "kernels",
+        "parity/test_ctc.py",
+        "parity/test_fuzz.py",
+    ]
+    with pytest.raises(errors.K2mpsError, match="there is no suite 'other' on this system"):
+        suites.choose(["other/test_a.py"])

@@ -68,6 +68,7 @@ class Request:
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests instead of its Python module
+    keep_going: bool = False  # whether ninja runs all other steps after a step has failed
 
     @property
     def emulated(self) -> bool:
@@ -294,6 +295,7 @@ class _BuildTree:
         command = [
             *(self._environment.program("ninja"), "-C", self.directory),
             *("-j", self._request.jobs or fitting_jobs()),
+            *(("-k", "0") if self._request.keep_going else ()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
         log = self.directory / under_way.LOG
@@ -311,7 +313,7 @@ class _BuildTree:
         if outcome.status != 0:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
-                why=_first_failure(log),
+                why="\n".join(_failures(log)[: None if self._request.keep_going else 1]),
                 next_command=f"read {log}; free some space if the disk is full; k2mps build"
                 " continues where it stopped",
             )
@@ -491,16 +493,18 @@ def _from(start: str, lines: Sequence[str]) -> list[str]:
     return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
 
 
-def _first_failure(log: Path) -> str:
-    """Returns the output of the first step that failed, from its first error on.
+def _failures(log: Path) -> list[str]:
+    """Returns the output of each step that failed, from its first error on.
 
-    The step's output before this error is left out, because it can be hundreds of warnings.
+    A step's output before this error is left out, because it can be hundreds of warnings.
     If no step has failed, the function returns the last lines of the log.
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    lines = _from("FAILED:", output)
-    if not lines:
-        return "\n".join(output[-_SHOWN_LINES:])
-    # The second of these lines, which is the step's command, is left out.
-    first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
-    return "\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]])
+    begins = [at for at, line in enumerate(output) if line.startswith("FAILED:")]
+    shown = []
+    for begin, end in itertools.zip_longest(begins, begins[1:]):
+        # The second of these lines, which is the step's command, is left out.
+        lines = output[begin:end]
+        first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
+        shown.append("\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]]))
+    return shown or ["\n".join(output[-_SHOWN_LINES:])]

@@ -127,16 +127,33 @@ def status_command(session: Session, as_json: bool) -> None:
     help="if k2 cannot be downloaded, train a transducer with one kernel instead; `make build`"
     " gives this option",
 )
+@click.option(
+    "--only-packages", is_flag=True, help="install the packages of the build, and build nothing"
+)
+@click.option(
+    "--keep-going", is_flag=True, help="after a failure, compile all other files, too; show each"
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 def build_command(
-    session: Session, device: str, demo: bool, else_train: bool, cmake_arguments: tuple[str, ...]
+    session: Session,
+    device: str,
+    demo: bool,
+    else_train: bool,
+    only_packages: bool,
+    keep_going: bool,
+    cmake_arguments: tuple[str, ...],
 ) -> None:
     """Build k2's Python module. Arguments after `--` go to cmake."""
     from k2mps.build import builder
     from k2mps.run import program
 
+    if only_packages:
+        builder.prepare(session.environment, session.request(device))
+        return
     try:
-        built = session.build(session.request(device, cmake_arguments=cmake_arguments))
+        built = session.build(
+            session.request(device, keep_going=keep_going, cmake_arguments=cmake_arguments)
+        )
     except errors.UnreachableError as error:
         if not else_train:
             raise
@@ -206,7 +223,8 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
 def test_command(session: Session, words: tuple[str, ...]) -> None:
     """Build k2 and run test suites, by default all of them.
 
-    docs/tool.md lists the suites. Arguments after `--` go to pytest.
+    docs/tool.md lists the suites. SUITE/FILE runs one file of a suite. Arguments after `--` go to
+    pytest.
     """
     from k2mps.run import suites
 
