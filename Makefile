@@ -5,7 +5,7 @@
 #   K2=DIR             your own k2 checkout, used in place
 #   TORCH=VERSION      another torch that upstream.toml supports
 #   SUITE="NAME ..."   the suites that `make test` runs; default all
-#   REPORT=--quick     a short `make mac-report`
+#   REPORT=--quick     a short `make mac-report`; REPORT=--help lists all options
 #   PYTHON=PROGRAM     the Python of .venv
 
 K2 ?=
@@ -30,8 +30,10 @@ test: $(k2mps)
 doctor: $(k2mps)
 	$(k2mps) doctor
 
-mac-report: $(k2mps)
-	ci/mac-report $(REPORT)
+# The program makes .venv itself, because it also reports if this fails.
+mac-report:
+	@$(or $(PYTHON),$(error Python 3.10 or newer is needed)) -m k2_mps_tests.report $(torch) \
+	  $(REPORT)
 
 status: $(k2mps)
 	$(k2mps) status

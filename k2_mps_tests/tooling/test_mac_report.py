@@ -1,79 +1,279 @@
-"""`make mac-report` writes the commands' output and exit statuses, and no personal names."""
+"""`make mac-report` without torch and k2: its record, its archive, and how it ends."""
 
-import shlex
+import json
+import os
+import re
 import shutil
-from importlib.util import find_spec
+import signal
+import subprocess
+import sys
+import tarfile
+import time
 
 import click
 import pytest
 from k2mps.cli import command_line
+from k2mps.run import suites
 
+from k2_mps_tests.report import names, pages, running
+from k2_mps_tests.report.record import VERDICTS, Record, commit_of
+from k2_mps_tests.report.series import Runner, Task
+from k2_mps_tests.report.tasks import NEEDS, Plan
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
-KERNELS = "patches/files/k2/csrc/mps/kernels"
 
-# A stand-in for the programs in .venv.  It prints its arguments, and what a report must not
-# contain: a line of progress, folders, and the names of a host and a user.
-STAND_IN = """\
-#!/bin/sh
-echo "$MTL_DEBUG_LAYER $*"
-echo 'testing parity: 3/80 test_a'
-echo "$PWD/x $HOME/y on Adas-Mac.local by ada.lovelace"
-case "$*" in *k2_mac.check*) echo k2 differs >&2; exit 3;; *bench*) printf unfinished; esac
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with the program alone; it is no git clone."""
+    root = tmp_path / "project"
+    shutil.copytree(ROOT / "k2_mps_tests/report", root / "k2_mps_tests/report")
+    (root / "k2_mps_tests/__init__.py").touch()
+    return root
+
+
+def _environment(tmp_path):
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "Users/ada.lovelace"),
+        "USER": "ada.lovelace",
+    }
+
+
+def _report(project, tmp_path, *arguments):
+    command = (sys.executable, "-m", "k2_mps_tests.report", *arguments)
+    return support.ran(*command, cwd=project, env=_environment(tmp_path))
+
+
+def _archive(project):
+    """Returns {name: text} of the archive."""
+    with tarfile.open(project / "build/mac-report.tar.gz") as archive:
+        return {
+            member.name.removeprefix("mac-report/"): archive.extractfile(member).read().decode()
+            for member in archive.getmembers()
+        }
+
+
+def test_facts_need_no_environment_and_later_steps_say_what_they_lack(project, tmp_path):
+    options = ("--only", "facts", "--only", "environment", "--only", "compiler/driver")
+    done = _report(project, tmp_path, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    [record] = project.glob("build/mac-report/*/record.jsonl")
+    verdicts = {
+        line["item"]: line["verdict"]
+        for line in map(json.loads, record.read_text().splitlines())
+        if "verdict" in line
+    }
+    # There is no Makefile, so there is no virtual environment.
+    assert verdicts["machine"] == "ok" and verdicts["virtual environment"] == "wrong"
+    assert verdicts["driver"] == "not run"
+    text = (project / "build/mac-report.txt").read_text()
+    assert "wrong: environment: virtual environment" in text
+    assert "driver: environment, virtual environment: wrong" in text
+    # A second run keeps the verdict of the facts, and tries the environment again.
+    before = record.read_text()
+    _report(project, tmp_path, *options)
+    after = record.read_text().removeprefix(before)
+    assert "virtual environment" in after and '"facts"' not in after
+
+
+def test_the_archive_has_crash_reports_and_no_names(project, tmp_path):
+    reports = tmp_path / "Users/ada.lovelace/Library/Logs/DiagnosticReports"
+    home = str(tmp_path / "Users/ada.lovelace")
+    escaped = json.dumps({"path": f"{home}/k2", "user": "Ada.Lovelace"}).replace("/", "\\/")
+    support.write(reports, {"python-new.ips": escaped, "python-old.ips": "old"})
+    os.utime(reports / "python-old.ips", (0, 0))
+    support.write(project, {"build/tests/parity.xml": f"<a>{project}/x {home}/y</a>"})
+    in_future = time.time() + 60
+    for path in (reports / "python-new.ips", project / "build/tests/parity.xml"):
+        os.utime(path, (in_future, in_future))
+    assert _report(project, tmp_path, "--only", "facts").returncode == 0
+    files = _archive(project)
+    assert {"record.jsonl", "report.txt", "report.html", "logs/facts-machine.log"} <= files.keys()
+    assert json.loads(files["crash-reports/python-new.ips"]) == {
+        "path": "<home>/k2",
+        "user": "<user>",
+    }
+    assert "crash-reports/python-old.ips" not in files
+    assert files["tests/parity.xml"] == "<a><project>/x <home>/y</a>"
+    for name, text in files.items():
+        assert "lovelace" not in (name + text).lower(), name
+        assert str(tmp_path) not in text, name
+
+
+def test_a_name_is_replaced_only_as_a_word(monkeypatch, tmp_path):
+    monkeypatch.setattr(names, "_computer_names", lambda: ["Adas-Mac.local", "Adas-Mac"])
+    monkeypatch.setattr(names, "_user_names", lambda: ["ad", "Ada Lovelace", "root"])
+    clean = names.cleaner(tmp_path)
+    text = f"ad, Ada Lovelace as root on Adas-Mac.local reads {tmp_path}/x"
+    assert clean(text) == "<user>, <user> as root on <host> reads <project>/x"
+    assert clean("loads and adds") == "loads and adds"
+
+
+# A program with items, one of which does what the variable HOW says.
+PROGRAM = """
+import os, sys, time
+from k2_mps_tests.report import items
+
+def bad():
+    print("the reason")
+    if os.environ["HOW"] == "abort":
+        os.abort()
+    if os.environ["HOW"] == "hang":
+        time.sleep(600)
+    if os.environ["HOW"] == "raise":
+        raise ValueError("raised")
+    if os.environ["HOW"] == "once" and os.environ["K2_MPS_REPORT_LEFT_OUT"] == "[]":
+        return False
+    if os.environ["HOW"] == "validate":
+        print("Invalid device load executing kernel function x", file=sys.stderr)
+    return os.environ["HOW"] in ("once", "validate")
+
+def measured():
+    items.measured(number=3)
+    items.answer("three")
+    return True
+
+items.run([("first", lambda: True), ("bad", bad), ("last", measured)])
 """
 
 
-@pytest.fixture(params=[(), ("--quick",)])
-def report(request, tmp_path):
-    """A report in which the step `check` failed; and whether this is a quick report."""
-    programs = {".venv/bin/k2mps": STAND_IN, ".venv/bin/python": STAND_IN}
-    programs |= {"bin/id": "#!/bin/sh\necho ada.lovelace\n"}
-    programs |= {"bin/uname": "#!/bin/sh\necho Adas-Mac.local\n"}
-    kernels = {f"{KERNELS}/{name}.metal": "" for name in ("add", "dense_forward")}
-    support.write(tmp_path, {**programs, **kernels})
-    for name in programs:
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "ci").mkdir()
-    shutil.copy(ROOT / "ci/mac-report", tmp_path / "ci")
-    variables = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": "/Users/ada.lovelace"}
-    result = support.ran(tmp_path / "ci/mac-report", *request.param, env=variables)
-    assert result.returncode == 1 and result.stdout.endswith("\nwrong: check\n")
-    text = (tmp_path / "build/mac-report.txt").read_text()
-    assert str(tmp_path) not in text
-    return text, bool(request.param)
+@pytest.mark.parametrize(
+    "how, verdict, reason",
+    [
+        ("abort", "crashed", "crashed: SIGABRT"),
+        ("hang", "hung", "hung: did not end in"),
+        ("raise", "wrong", "ValueError: raised"),
+        ("wrong", "wrong", "exit status 1"),
+        ("once", "wrong", "right alone, but not after other items in the same process"),
+        ("validate", "wrong", "Metal's validation reports an access outside of a buffer"),
+    ],
+)
+def test_an_item_that_fails_costs_only_itself(tmp_path, how, verdict, reason):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    record = Record(tmp_path / "record.jsonl", "commit")
+    task = Task(
+        "step",
+        "task",
+        [sys.executable, "program.py"],
+        is_series=True,
+        variables={"HOW": how, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
+    )
+    limit = 5 if how == "hang" else 120
+    runner = Runner(
+        record, tmp_path, tmp_path / "logs", lambda text: text, lambda line: None, limit
+    )
+    runner.run(task)
+    found = {item: line["verdict"] for (_, item), line in record.verdicts.items()}
+    assert found == {"task: first": "ok", "task: bad": verdict, "task: last": "ok", "task": "ok"}
+    bad = record.verdicts["step", "task: bad"]
+    assert reason in bad["why"] and "the reason" in bad["output"]
+    if how in ("abort", "hang"):  # Python says where it was.
+        assert 'File "' in bad["output"] and "in bad" in bad["output"]
+    assert record.verdicts["step", "task: last"]["answer"] == "three"
+    assert [line["measured"] for line in record.measured] == [{"number": 3}]
+    assert how == "validate" or "the reason" in pages.text(record, "title")
+    assert "the reason" in pages.page(record, "title")
+    # The record can be read again, and nothing is left to do.
+    again = Record(tmp_path / "record.jsonl", "commit")
+    assert list(again.verdicts) == list(record.verdicts)
+    size = (tmp_path / "record.jsonl").stat().st_size
+    Runner(again, tmp_path, tmp_path / "logs", str, lambda line: None, limit).run(task)
+    assert (tmp_path / "record.jsonl").stat().st_size == size
 
 
-def test_the_report_is_what_the_commands_print_without_names(report):
-    text, quick = report
-    for name in ("ada.lovelace", "Adas-Mac", "testing parity"):
-        assert name not in text
-    assert "\n<project>/x <home>/y on <host> by <user>\n" in text
-    assert "\nunfinished\nexit status: 0\n" in text
-    # The report goes on after a step that fails.
-    assert "\nk2 differs\nexit status: 3\n" in text
-    verdicts = text.split("\n== verdicts\n")[1].split("\n\n")[0].splitlines()
-    assert verdicts[:3] == ["ok     doctor", "ok     build", "ok     machine"]
-    assert [line for line in verdicts if line[:5] == "WRONG"] == ["WRONG  check"]
-    assert verdicts[-1] == "ok     calibration"
-    # The report runs each file of kernels twice: without Metal's validation, and with it.
-    for name in ("add", "dense_forward"):
-        found = [f"ok     kernels, {name}", f"ok     kernels, {name}, validated"]
-        assert [line for line in verdicts if name in line] == found * (name != "add" or not quick)
-    assert "\n1 -m k2_mps_tests.kernels dense_forward\n" in text
+def test_an_item_in_which_two_runs_ended_is_not_run_again(tmp_path):
+    path = tmp_path / "record.jsonl"
+    for _ in range(2):
+        Record(path, "commit").add("step", "task", began=True)
+    with open(path, "a") as file:
+        file.write('{"step": "st')  # A killed run can cut the last line off.
+    record = Record(path, "commit")
+    task = Task("step", "task", ["false"])
+    Runner(record, tmp_path, tmp_path / "logs", str, lambda line: None, 60).run(task)
+    assert record.verdicts["step", "task"]["verdict"] == "crashed"
+    assert "ended twice during this item" in record.verdicts["step", "task"]["why"]
+    assert Record(path, "commit").is_done("step", "task")
 
 
-def test_each_step_of_the_report_is_a_command_that_exists(report):
-    for line in report[0].splitlines():
-        if not line.startswith("$ "):
-            continue
-        words = [word for word in shlex.split(line)[1:] if "=" not in word and word != "env"]
-        if words[0].endswith("k2mps"):
+def test_the_whole_process_group_ends_at_the_limit(tmp_path):
+    child = "import time; time.sleep(600)"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{child}'])"
+    outcome = running.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        variables={},
+        log=tmp_path / "log",
+        limit=lambda began=time.monotonic(): began + 2,
+        on_line=lambda line: None,
+    )
+    assert outcome.hung
+    left = subprocess.run(["pgrep", "-f", child], capture_output=True, text=True).stdout
+    assert left == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_an_archive_and_says_so(project, tmp_path, number):
+    support.write(project, {"Makefile": ".venv/bin/k2mps:\n\ttouch started; sleep 600\n"})
+    command = [sys.executable, "-m", "k2_mps_tests.report", "--only", "facts", "--only"]
+    process = subprocess.Popen(
+        [*command, "environment"],
+        cwd=project,
+        env=_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    support.wait_for(project / "started")
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "interrupted; the file is useful as it is" in said
+    text = _archive(project)["report.txt"]
+    assert "machine" in text and "1 ok, 1 interrupted" in text
+
+
+def test_edits_begin_a_new_record(tmp_path):
+    support.write(tmp_path, {"file": "a\n"})
+    assert commit_of(tmp_path) == "no-git"
+    support.git(tmp_path, "init", "--quiet")
+    support.git(tmp_path, "add", "file")
+    support.git(tmp_path, "commit", "--quiet", "-m", "one")
+    commit = commit_of(tmp_path)
+    support.write(tmp_path, {"file": "b\n"})
+    edited = commit_of(tmp_path)
+    assert edited.startswith(f"{commit}-edited-")
+    support.write(tmp_path, {"file": "c\n"})
+    assert commit_of(tmp_path) not in (commit, edited)
+
+
+def test_the_page_has_the_steps_and_the_questions():
+    page = (ROOT / "docs/first-mac.md").read_text(encoding="utf-8")
+    plan = list(Plan(ROOT, None).tasks())
+    steps = list(dict.fromkeys(task.step for task in plan))
+    rows = page.split("## The steps")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)", rows, re.MULTILINE) == steps
+    questions = page.split("## Questions")[1].split("\n## ")[0]
+    in_brackets = re.findall(r"^\d\. .*?\((.*?)\)", questions, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(in_brackets)) == list(NEEDS)
+    verdicts = page.split("| verdict |")[1].split("\n## ")[0]
+    assert set(re.findall(r"`([a-z ]+)`", verdicts)) == VERDICTS.keys()
+    left_out = set(steps) - {task.step for task in plan if task.is_quick}
+    assert left_out == {"suites", "races"}
+
+
+def test_each_task_is_a_command_that_exists():
+    tested = set()
+    for task in Plan(ROOT, "2.15.0").tasks():
+        words = list(task.command)
+        if words[0] == ".venv/bin/k2mps":
             command = command_line.main.commands[words[1]]
             with click.Context(command_line.main) as parent:
                 command.make_context(words[1], words[2:], parent)
-        elif words[2].startswith("k2."):
-            file = f"{words[2].replace('.', '/')}.py"
-            assert (ROOT / "patches/files/k2/python" / file).exists()
-        else:
-            assert find_spec(words[2])
+            if words[1] == "test":
+                tested.add(words[4].partition("/")[0])
+        elif words[1] == "-m" and words[2] != "pip":
+            assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+    # The full report runs each suite of a Mac.  A clone of k2 has the files of one of them.
+    on_mac = {suite.name for suite in suites.SUITES if "darwin" in suite.platforms}
+    assert tested | {"upstream-mps"} == on_mac

@@ -45,8 +45,8 @@ raise SystemExit(143)
 
 @pytest.mark.parametrize("target", ["build", "test", "mac-report"])
 def test_make_ends_after_the_tool_at_a_sigterm(tmp_path, target):
-    (tmp_path / "ci").mkdir()
-    for name in ("Makefile", "pyproject.toml", "ci/mac-report"):
+    shutil.copytree(support.TOOLS.parent / "k2_mps_tests/report", tmp_path / "k2_mps_tests/report")
+    for name in ("Makefile", "pyproject.toml", "k2_mps_tests/__init__.py"):
         shutil.copy(support.TOOLS.parent / name, tmp_path / name)
     support.write(tmp_path, {".venv/bin/k2mps": TOOL})
     (tmp_path / ".venv/bin/k2mps").chmod(0o755)

@@ -1,0 +1,42 @@
+"""Runs the items of a program one after another, for a report or for a person.
+
+A report starts such a program with the names of the items that it shall leave out.  The program
+prints a line `item: NAME` before each item.  The program ends at the first item that fails.  The
+report then starts the program again, without the items that have a verdict.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+
+# An environment variable: the names of items to leave out, as JSON.
+LEFT_OUT = "K2_MPS_REPORT_LEFT_OUT"
+ITEM, ANSWER, MEASURED = "item: ", "answer: ", "measured: "
+# The exit status of a program whose question cannot be answered on this machine.
+NO_ANSWER = 77
+
+
+def run(items: Iterable[tuple[str, Callable[[], bool]]]) -> None:
+    """Runs items until one of them fails; then ends the program with status 1.
+
+    Args:
+      items: yields (name, function).  The function returns whether the item is right.
+    """
+    left_out = set(json.loads(os.environ.get(LEFT_OUT, "[]")))
+    for name, function in items:
+        if name in left_out:
+            continue
+        print(ITEM + name, flush=True)
+        if not function():
+            sys.exit(1)
+
+
+def answer(text: str) -> None:
+    """Prints the answer to an item's question, which becomes a part of the item's verdict."""
+    print(ANSWER + text, flush=True)
+
+
+def measured(**values: object) -> None:
+    """Prints a measured thing, which gets a line of its own in the record."""
+    print(MEASURED + json.dumps(values), flush=True)
