@@ -15,6 +15,14 @@ from k2_mps_tests.report.series import Runner, Task
 from k2_mps_tests.report.tasks import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENVIRONMENT = (("environment", "virtual environment"), ("environment", "packages"))
+# {what a task needs: the items that must not be wrong}
+_NEEDED = {
+    "": (),
+    "environment": _ENVIRONMENT,
+    "build": (*_ENVIRONMENT, ("build", "build"), ("build", "library")),
+}
 
 
 class _Interrupted(BaseException):
@@ -22,7 +30,13 @@ class _Interrupted(BaseException):
         self.number = number
 
 
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _interrupt(number: int, frame: object) -> None:
+    _ignore_signals()  # so that a second Ctrl-C cannot prevent the archive
     raise _Interrupted(number)
 
 
@@ -64,14 +78,11 @@ class _Report:
 
     def lacking(self, needs: str) -> str:
         """Returns why a task that needs a step cannot run; empty if it can."""
-        steps = {"": (), "environment": ("environment",), "build": ("environment", "build")}
-        for line in self.record.verdicts.values():
-            if line["step"] in steps[needs] and line["verdict"] in BAD:
-                # `doctor` fails if the system lacks something, and later steps may work.
-                if line["item"] == "doctor":
-                    continue
-                more = ", and an older k2 is not reported about" if line["step"] == "build" else ""
-                return f"{line['step']}, {line['item']}: {line['verdict']}{more}"
+        for step, item in _NEEDED[needs]:
+            line = self.record.verdicts.get((step, item))
+            if line is not None and line["verdict"] in BAD:
+                more = ", and an older k2 is not reported about" if step == "build" else ""
+                return f"{step}, {item}: {line['verdict']}{more}"
         return ""
 
     def run(self) -> None:
@@ -138,7 +149,7 @@ def _awake():
 
 def main() -> int:
     options = _parse()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, _interrupt)
     os.chdir(ROOT)
     os.environ.update(
@@ -168,8 +179,7 @@ def _run(report: _Report) -> int:
             report.run()
         except _Interrupted as interrupted:
             status = 128 + interrupted.number
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    _ignore_signals()
     report.write()
     bad = list(report.record.bad())
     print(pages.counts(report.record))

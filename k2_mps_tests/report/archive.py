@@ -31,7 +31,8 @@ def _files(root: Path, home: Path, folder: Path, since: float) -> Iterator[tuple
     }
     for name, paths in others.items():
         for path in sorted(paths):
-            if path.is_file() and path.stat().st_mtime >= since:
+            # A record can be of a build that is older than the record.
+            if path.is_file() and (name == "build" or path.stat().st_mtime >= since):
                 parent = f"{path.parent.name}-" if name == "build" else ""
                 yield f"{name}/{parent}{path.name}", path
 
@@ -51,7 +52,8 @@ def write(
       output: the .tar.gz to write.
       root: the folder of the project.
       folder: the folder of the record and its logs.
-      since: when the first run of this record began.  Older files are left out.
+      since: when the first run of this record began.  Older results of tests and older crash
+        reports are left out.
       pages: {name: text} of further files.
       clean: replaces names, see names.py.
       home: the folder of the user, which has the crash reports.

@@ -44,7 +44,12 @@ def main():
     print(json.dumps(k2.mps.build_info(), indent=1))
     if reason := k2.mps.unavailable_reason():
         print(f"k2 cannot use mps: {reason}")
-    items.measured(torch=torch.__version__, mps=torch.backends.mps.is_available())
+    compiled = list(Path(_k2.__file__).parents[1].rglob("mps/kernels/*.metallib"))
+    items.measured(
+        torch=torch.__version__,
+        mps=torch.backends.mps.is_available(),
+        kernels="compiled when k2 was built" if compiled else "compiled in each process",
+    )
     if torch.backends.mps.is_available():
         items.measured(
             gpu=torch.backends.mps.get_name(),

@@ -52,7 +52,7 @@ def text(record: Record, title: str) -> str:
         for line in record.measured:
             if line["step"] == step:
                 values = ", ".join(f"{key} {value}" for key, value in line["measured"].items())
-                lines.append(f"    {line['item']}: {values}")
+                lines.append(f"    {line['item']}: {' '.join(values.split())}")
     lines += ["", "== output of what is not right"]
     for line in bad:
         output = line.get("output", "")

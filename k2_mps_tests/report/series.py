@@ -208,7 +208,7 @@ class Runner:
         command = self._clean(" ".join(self._task.command))
         self._record.add(self._task.step, name, **values, command=command, output=output)
         if verdict != "ok" or answers:
-            self._say(f"  {verdict}: {name}" + "".join(f": {one}" for one in answers))
+            self._say(f"  {verdict}: {name}" + (f": {'; '.join(answers)}" if answers else ""))
 
 
 def _verdict_of(outcome: running.Outcome) -> str:

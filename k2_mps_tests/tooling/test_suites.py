@@ -1,6 +1,7 @@
 """`k2mps test` reports pytest's numbers and every failure."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -242,6 +243,13 @@ def test_one_file_of_a_suite(environment):
     result = suites.run(environment, suite, None)
     assert (result.passed, result.failed) == (1, 0)
     assert (root / "build/tests/one-test_a.xml").exists()
+    # All tests of one file may be for another system.
+    for how in ("@pytest.mark.skip(reason='x')", "pytest.skip('x', allow_module_level=True)"):
+        text = f"import pytest\n\n{how}\ndef test_x(): pass\n"
+        support.write(root / "suite", {"test_c.py": text})
+        suite = dataclasses.replace(suite, file="test_c.py")
+        result = suites.run(environment, suite, None)
+        assert result.ok and (result.passed, result.skipped) == (0, 1)
     chosen = suites.choose(["parity/test_ctc.py", "kernels", "parity/test_fuzz.py"])
     assert [suite.title.removesuffix(" (emulated)") for suite in chosen] == [
         "kernels",
