@@ -26,6 +26,7 @@ import _k2
 
 from ..autograd import intersect_dense
 from ..first_gradient import first_gradient_only
+from ..kept_fsa import keep, kept
 from .graph_index import GraphIndex
 from .graph_index import graph_index
 
@@ -139,14 +140,15 @@ def _penalized(graphs, index: GraphIndex) -> torch.Tensor:
 class _CtcScores(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, call, labels: _Labels, a_scores: torch.Tensor,
+    def forward(ctx, graphs, call, labels: _Labels, a_scores: torch.Tensor,
                 b_scores: torch.Tensor) -> torch.Tensor:
+        if any(ctx.needs_input_grad):
+            ctx.graphs = keep(graphs)
         ctx.call, ctx.labels = call, labels
         scores, saved = call.forward()
-        # torch raises if a saved tensor, such as the scores, has changed before
+        # torch raises if a saved tensor, such as b_scores, has changed before
         # the backward pass.  After this pass, torch frees the saved tensors.
-        ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
-                              saved.totals)
+        ctx.save_for_backward(b_scores, saved.kept, saved.sums, saved.totals)
         return scores
 
     @staticmethod
@@ -155,12 +157,13 @@ class _CtcScores(torch.autograd.Function):
         if ctx.labels in _unchecked:
             ctx.labels.check('The decoding graph of this k2.ctc_loss on mps, '
                              'whose loss is NaN,')
-        a_scores, b_scores, kept, sums, totals = ctx.saved_tensors
+        kept(ctx.graphs, needs_labels=True)
+        _, kept_arcs, sums, totals = ctx.saved_tensors
         grads = ctx.call.backward(
-            saved=_k2.MpsCtcSaved(kept=kept, sums=sums, totals=totals),
-            score_grads=grad, need_graphs=a_scores.requires_grad,
-            need_dense=b_scores.requires_grad)
-        return None, None, *grads
+            saved=_k2.MpsCtcSaved(kept=kept_arcs, sums=sums, totals=totals),
+            score_grads=grad, need_graphs=ctx.needs_input_grad[3],
+            need_dense=ctx.needs_input_grad[4])
+        return None, None, None, *grads
 
 
 def _rows_in_metal(graphs, dense, output_beam: float,
@@ -221,4 +224,4 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
         # The gradient of the graphs' scores needs the sums over paths for each
         # frame.
         all_sums=graphs.scores.requires_grad, output_beam=output_beam)
-    return _CtcScores.apply(call, labels, graphs.scores, dense.scores)
+    return _CtcScores.apply(graphs, call, labels, graphs.scores, dense.scores)

@@ -24,6 +24,7 @@ import torch
 import _k2
 from k2.first_gradient import first_gradient_only
 from k2.inference_mode import outside_inference_mode
+from k2.kept_fsa import keep, kept
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
 
@@ -129,8 +130,7 @@ class _TotScores(torch.autograd.Function):
         if has_gradient:
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.scores = forward, backward
-            # torch raises if the scores have changed before backward().
-            ctx.save_for_backward(unused_scores)
+            ctx.fsas = keep(fsas)
         # Autograd attaches this function to the tensor that forward() returns.
         # The cache must keep a tensor without autograd, so return another
         # tensor.
@@ -139,7 +139,7 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        ctx.saved_tensors
+        kept(ctx.fsas)
         forward, backward = ctx.scores
         if backward is None:
             arc_grad = _k2.mps_double_scores_backprop(
@@ -163,13 +163,13 @@ class _Scores(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.is_forward, ctx.scores = is_forward, scores
-            ctx.save_for_backward(unused_scores)
+            ctx.fsas = keep(fsas)
         return scores.rounded()
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        ctx.saved_tensors
+        kept(ctx.fsas)
         arc_grad = _k2.mps_double_scores_backprop(
             ctx.batched, is_forward=ctx.is_forward, scores=ctx.scores,
             grad=grad, of_totals=False)
@@ -186,13 +186,13 @@ class _ArcPost(torch.autograd.Function):
         batched = _batched(fsas, log_semiring, with_incoming=True)
         if ctx.needs_input_grad[2]:
             ctx.batched, ctx.scores = batched, (forward, backward)
-            ctx.save_for_backward(unused_scores)
+            ctx.fsas = keep(fsas)
         return _k2.mps_double_arc_post(batched, forward, backward)
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        ctx.saved_tensors
+        kept(ctx.fsas)
         forward, backward = ctx.scores
         forward_grad, backward_grad = _k2.mps_double_arc_post_backprop(
             ctx.batched, grad)

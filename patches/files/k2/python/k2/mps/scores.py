@@ -24,13 +24,13 @@ class _PublicScores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, fsas, scores: torch.Tensor) -> torch.Tensor:
-        ctx.fsas = fsas
-        return _k2.public_scores(fsas.arcs, scores)
+        ctx.arcs = fsas.arcs
+        return _k2.public_scores(ctx.arcs, scores)
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        return None, _k2.internal_scores(ctx.fsas.arcs, grad)
+        return None, _k2.internal_scores(ctx.arcs, grad)
 
 
 def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+
+# To run this single test, use
+#
+#  ctest --verbose -R edited_fsa_test_py
+
+import itertools
+import unittest
+
+import k2
+import torch
+
+
+def _lattice(device):
+    fsa = k2.Fsa.from_str('0 1 1 0.1\n0 1 2 0.7\n1 2 3 -0.3\n1 2 1 0.4\n'
+                          '2 3 -1 0.2\n3')
+    return k2.create_fsa_vec([fsa, fsa]).to(device)
+
+
+def _graphs(device):
+    return k2.ctc_graph([[1, 2], [3]], device=device)
+
+
+def _weighted(scores):
+    weights = torch.arange(1., len(scores) + 1, device=scores.device)
+    return (scores * weights).sum()
+
+
+def _dense(device):
+    torch.manual_seed(1)
+    segments = torch.tensor([[0, 0, 5], [1, 0, 5]], dtype=torch.int32)
+    return k2.DenseFsaVec(
+        torch.randn(2, 5, 4).log_softmax(-1).to(device), segments)
+
+
+def _tot_scores(fsas, *options):
+    return _weighted(fsas.get_tot_scores(*options))
+
+
+def _forward_scores(fsas, *options):
+    return _weighted(fsas.get_forward_scores(*options))
+
+
+def _backward_scores(fsas, *options):
+    return _weighted(fsas.get_backward_scores(*options))
+
+
+def _arc_post(fsas, *options):
+    return _weighted(fsas.get_arc_post(*options))
+
+
+def _ctc_loss(graphs, use_double, unused):
+    return k2.ctc_loss(graphs, _dense(graphs.device), output_beam=100,
+                       use_double_scores=use_double)
+
+
+def _intersect_dense(graphs, *options):
+    lattice = k2.intersect_dense(graphs, _dense(graphs.device), 100)
+    return _tot_scores(lattice, *options)
+
+
+def _intersect_dense_pruned(graphs, *options):
+    lattice = k2.intersect_dense_pruned(graphs, _dense(graphs.device), 100, 100,
+                                        1, 10000)
+    return _tot_scores(lattice, *options)
+
+
+def _index_fsa(fsas, *options):
+    index = torch.tensor([1, 0, 1], dtype=torch.int32, device=fsas.device)
+    return _tot_scores(k2.index_fsa(fsas, index), *options)
+
+
+# What makes the FSAs, a function with a gradient, and what it gets for
+# use_double_scores and log_semiring.
+FUNCTIONS = [(_lattice, function, options) for function in (
+    _tot_scores, _forward_scores, _backward_scores, _arc_post)
+    for options in ((True, True), (True, False), (False, True))]
+FUNCTIONS += [(make, function, (True, True)) for make, function in (
+    (_lattice, _index_fsa), (_graphs, _ctc_loss), (_graphs, _intersect_dense),
+    (_graphs, _intersect_dense_pruned))]
+
+
+def _other_scores(fsas):
+    return torch.arange(fsas.num_arcs, device=fsas.device) % 3 - 1.5
+
+
+def _other_labels(fsas):
+    return torch.where(fsas.labels == 3, 2, fsas.labels)
+
+
+def _assign_scores(fsas):
+    fsas.scores = _other_scores(fsas)
+
+
+def _assign_twice(fsas):
+    fsas.scores = fsas.scores.detach() - 1
+    fsas.scores = _other_scores(fsas)
+
+
+def _assign_labels(fsas):
+    fsas.labels = _other_labels(fsas)
+
+
+def _assign_both(fsas):
+    fsas.labels = _other_labels(fsas)
+    fsas.scores = _other_scores(fsas)
+
+
+def _assign_attribute(fsas):
+    fsas.aux_labels = fsas.labels.clone()
+
+
+def _invert(fsas):
+    fsas.aux_labels = _other_labels(fsas)
+    fsas.invert_()
+
+
+def _detached(fsas):
+    # detach() shares the memory of the arcs.
+    fsas.detach().scores = _other_scores(fsas)
+
+
+def _same_arcs(fsas):
+    k2.Fsa(fsas.arcs).labels = _other_labels(fsas)
+
+
+def _one_fsa(fsas):
+    # A single Fsa shares the memory of the FsaVec.
+    one = fsas[0]
+    one.scores = _other_scores(one)
+
+
+def _change_labels(fsas):
+    # The way that an error of k2 suggests.
+    labels = fsas.labels
+    labels[labels == 3] = 2
+    fsas.labels = labels
+
+
+def _change_scores(fsas):
+    with torch.no_grad():
+        fsas.scores -= _other_scores(fsas)
+
+
+def _change_detached_scores(fsas):
+    fsas.scores.detach().mul_(-3)
+
+
+def _change_some_scores(fsas):
+    fsas.scores.detach()[::2] = 5
+
+
+ASSIGNED = [_assign_scores, _assign_twice, _assign_labels, _assign_both,
+            _assign_attribute, _invert]
+SHARED = [_detached, _same_arcs, _one_fsa]
+IN_PLACE = [_change_labels, _change_scores, _change_detached_scores,
+            _change_some_scores]
+
+
+def _make(make, device, is_view):
+    '''Return FSAs, and the leaf that gets the gradient of their scores.'''
+    fsas = make(device)
+    if is_view:  # of the memory of the arcs
+        return fsas.requires_grad_(True), fsas.scores
+    leaf = fsas.scores.detach().clone().requires_grad_(True)
+    fsas.scores = leaf * 1.0
+    return fsas, leaf
+
+
+class TestEditedFsa(unittest.TestCase):
+    '''Gradients are those of the scores and labels of the forward pass.'''
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+
+    def each_case(self):
+        return itertools.product(self.devices, FUNCTIONS, (True, False))
+
+    def test_edit_between_forward_and_backward(self):
+        for device, (make, function, options), is_view in self.each_case():
+            fsas, leaf = _make(make, device, is_view)
+            function(fsas, *options).backward()
+            for edit in ASSIGNED + SHARED + IN_PLACE:
+                fsas, other = _make(make, device, is_view)
+                loss = function(fsas, *options)
+                edit(fsas)
+                name = (device, function.__name__, options, is_view,
+                        edit.__name__)
+                with self.subTest(name):
+                    if edit in IN_PLACE:
+                        try:
+                            loss.backward()
+                        except RuntimeError as error:
+                            self.assertIn('inplace operation', str(error))
+                            continue
+                    else:
+                        loss.backward()
+                    torch.testing.assert_close(other.grad, leaf.grad, rtol=0,
+                                               atol=0)
+
+    def test_edit_between_two_losses(self):
+        for device, (make, function, options), is_view in self.each_case():
+            for edit in ASSIGNED:
+                expected = []
+                for edit_first in (False, True):
+                    fsas, leaf = _make(make, device, is_view)
+                    if edit_first:
+                        edit(fsas)
+                    loss = function(fsas, *options)
+                    leaf.grad = None
+                    if loss.requires_grad:
+                        loss.backward()
+                    expected.append((loss.item(), leaf.grad))
+
+                fsas, leaf = _make(make, device, is_view)
+                first = function(fsas, *options)
+                edit(fsas)
+                second = function(fsas, *options)
+                name = (device, function.__name__, options, is_view,
+                        edit.__name__)
+                with self.subTest(name):
+                    found = []
+                    for loss in (first, second):
+                        leaf.grad = None
+                        if loss.requires_grad:
+                            loss.backward(retain_graph=True)
+                        found.append((loss.item(), leaf.grad))
+                    for one, other in zip(found, expected):
+                        self.assertEqual(one[0], other[0])
+                        torch.testing.assert_close(one[1], other[1], rtol=0,
+                                                   atol=0)
+
+    def test_cache_follows(self):
+        '''Scores after an edit are those of an Fsa that never had others.'''
+        for device, is_view in itertools.product(self.devices, (True, False)):
+            for edit in (_assign_scores, _change_scores,
+                         _change_detached_scores, _change_some_scores):
+                fsas, _ = _make(_lattice, device, is_view)
+                for log in (True, False):
+                    fsas.get_arc_post(True, log)
+                    k2.shortest_path(fsas, True)
+                edit(fsas)
+                fresh = _lattice(device)
+                fresh.scores = fsas.scores.detach().clone()
+                with self.subTest((device, edit.__name__, is_view)):
+                    self.assertEqual(str(fsas.arcs), str(fresh.arcs))
+                    for function, log in itertools.product(
+                            (_tot_scores, _forward_scores, _backward_scores,
+                             _arc_post), (True, False)):
+                        self.assertEqual(function(fsas, True, log).item(),
+                                         function(fresh, True, log).item())
+                    self.assertEqual(
+                        k2.shortest_path(fsas, True).labels.tolist(),
+                        k2.shortest_path(fresh, True).labels.tolist())
+
+    def test_unedited_arcs_are_not_copied(self):
+        for device in self.devices:
+            fsas, leaf = _make(_lattice, device, True)
+            arcs = fsas.arcs
+            loss = _tot_scores(fsas, True, True)
+            fsas.aux_labels = fsas.labels.clone()
+            loss.backward()
+            del loss
+            # No backward pass needs the arcs any more.
+            fsas.scores = _other_scores(fsas)
+            self.assertIs(fsas.arcs, arcs)
+
+
+if __name__ == '__main__':
+    unittest.main()
