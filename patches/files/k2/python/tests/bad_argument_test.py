@@ -115,6 +115,10 @@ class TestBadArgument(unittest.TestCase):
         if not (torch.cuda.is_available() and k2.with_cuda):
             return
         index = ints([0]).to(torch.device('cuda', 0))
+        ragged = k2.RaggedTensor([[1], [2]])
+        self.refuse('Given: cpu and ', ragged.add, index, 1)
+        self.refuse('Given: (cuda|mps):0 and cpu',
+                    ragged.to(index.device).add, ints([0, 1]), 1)
         self.refuse('on one device', k2.index_select, torch.zeros(1), index)
         self.refuse('on one device', k2.index_add, index, torch.zeros(1),
                     torch.zeros(1))
