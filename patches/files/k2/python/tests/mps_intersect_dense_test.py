@@ -20,6 +20,7 @@
 #
 #  ctest --verbose -R mps_intersect_dense_test_py
 
+import itertools
 import os
 import unittest
 from unittest import mock
@@ -61,6 +62,7 @@ class TestMpsIntersectDense(unittest.TestCase):
         '''Check that the result equals the CPU's result bit for bit.'''
         lattice, *grads = self.lattice('mps', **limits)
         expected, *expected_grads = self.lattice('cpu', **limits)
+        assert k2.mps.lattice.made_by_metal(lattice)
         assert lattice.num_arcs > 0
         assert torch.equal(lattice.arcs.values().cpu(), expected.arcs.values())
         assert torch.equal(lattice.arcs.row_splits(1).cpu(),
@@ -72,6 +74,14 @@ class TestMpsIntersectDense(unittest.TestCase):
 
     def test_the_result_is_that_of_the_cpu(self):
         self.compare()
+
+    def test_lengths_in_any_order(self):
+        for lengths in itertools.permutations((30, 20, 1)):
+            self.segments = torch.tensor(
+                [[i, 0, length] for i, length in enumerate(lengths)],
+                dtype=torch.int32)
+            self.targets = [[], [1], []] if lengths[1] > 1 else [[1], [], [2]]
+            self.compare()
 
     def test_a_limit_narrows_the_beam(self):
         self.compare(max_states=150)
