@@ -284,6 +284,23 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
 
 
+def test_an_apply_that_was_killed_before_the_branch_moved_goes_on(sandbox, k2):
+    """git has switched the files, and HEAD is detached; the branch and the ref are the old ones."""
+    old = git(k2, "rev-parse", "k2-mps"), git(k2, "rev-parse", "refs/k2mps/applied")
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    sandbox.ok("apply")
+    git(k2, "checkout", "--quiet", "--detach")
+    git(k2, "update-ref", "refs/heads/k2-mps", old[0])
+    git(k2, "update-ref", "refs/k2mps/applied", old[1])
+    support.write(k2, {"scripts/run.sh": "mine\n"})
+    assert "next: k2mps apply\n" in sandbox.fails(1, "fold", support.MPS)
+    sandbox.ok("apply")
+    assert (k2 / "scripts/run.sh").read_text() == "mine\n"
+    assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+    sandbox.ok("fold", support.ARRAY)
+    assert sandbox.state() == "applied"
+
+
 def test_the_files_that_a_killed_switch_has_left_are_completed_by_git(sandbox):
     sandbox.obtain()
     k2 = sandbox.checkout
