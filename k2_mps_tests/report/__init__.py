@@ -11,6 +11,6 @@ reports about a machine where torch and k2 cannot be installed or built.
   pages.py       the text and the page that are made from the record
   archive.py     the archive with the record, the pages, all logs and the crash reports
 
-The other modules are programs that a report runs: facts, compiler, library, kernels, times and
-questions.  Each of them is also a command that a person can run.
+The other modules are programs that a report runs: facts, xcrun, compiler, library, kernels, times
+and questions.  Each of them is also a command that a person can run.
 """

@@ -27,7 +27,9 @@ def _library(folder: Path) -> ctypes.CDLL:
       subprocess.CalledProcessError: compile.mm does not compile; the compiler has printed why.
     """
     output = folder / "compile.so"
-    compiler, options = "clang++", ["-framework", "Metal", "-framework", "Foundation"]
+    # Without CoreGraphics, Metal gives a program without windows no device.
+    frameworks = ("Metal", "Foundation", "CoreGraphics")
+    compiler, options = "clang++", [word for one in frameworks for word in ("-framework", one)]
     if sys.platform != "darwin":
         import mps_emulator
         import torch  # noqa: F401  starts the emulator

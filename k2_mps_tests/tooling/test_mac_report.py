@@ -233,6 +233,34 @@ def test_ctrl_c_leaves_an_archive_and_says_so(project, tmp_path, number):
     assert "machine" in text and "1 ok, 1 interrupted" in text
 
 
+# A stand-in for Xcode's compiler.  It finds an error in each file that has the word `wrong`.
+XCRUN = f"""\
+#!{sys.executable}
+import pathlib, sys
+output, source = map(pathlib.Path, sys.argv[-2:])
+if "wrong" in source.read_text():
+    sys.exit(f"{{source.name}}:1:1: error: wrong")
+output.touch()
+"""
+
+
+def test_xcodes_compiler_compiles_each_file_if_it_is_there(project, tmp_path):
+    kernels = project / "patches/files/k2/csrc/mps/kernels"
+    support.write(kernels, {"bad.metal": "wrong\n", "right.metal": "right\n"})
+    environment = {**_environment(tmp_path), "PATH": f"{tmp_path}/bin"}
+    command = (sys.executable, "-m", "k2_mps_tests.report.xcrun")
+    without = support.ran(*command, cwd=project, env=environment)
+    assert without.returncode == 77 and "answer: there is no compiler" in without.stdout
+    support.write(tmp_path, {"bin/xcrun": XCRUN})
+    (tmp_path / "bin/xcrun").chmod(0o755)
+    done = support.ran(*command, cwd=project, env=environment)
+    assert done.returncode == 1 and "bad.metal:1:1: error: wrong" in done.stderr
+    environment["K2_MPS_REPORT_LEFT_OUT"] = '["bad"]'
+    rest = support.ran(*command, cwd=project, env=environment)
+    assert rest.returncode == 0
+    assert [line for line in rest.stdout.splitlines() if "item" in line] == ["item: right"]
+
+
 def test_edits_begin_a_new_record(tmp_path):
     support.write(tmp_path, {"file": "a\n"})
     assert commit_of(tmp_path) == "no-git"
