@@ -21,6 +21,7 @@ _ENVIRONMENT = (("environment", "virtual environment"), ("environment", "package
 _NEEDED = {
     "": (),
     "environment": _ENVIRONMENT,
+    "library": (*_ENVIRONMENT, ("build", "build")),
     "build": (*_ENVIRONMENT, ("build", "build"), ("build", "library")),
 }
 
@@ -102,7 +103,7 @@ class _Report:
             if step not in ("", task.step):
                 self.write()
             step = task.step
-            if why := self.lacking(task.needs if task.step != "build" else "environment"):
+            if why := self.lacking(task.needs):
                 if not self.record.is_done(task.step, task.name):
                     runner.not_run(task, why)
                 continue

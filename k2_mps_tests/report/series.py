@@ -33,7 +33,7 @@ class Task:
     command: Sequence[str]
     limit: float = 600.0  # seconds for the command, or for each of its items
     is_series: bool = False  # whether the command runs items, see items.py
-    needs: str = ""  # the step that must be right, "environment" or "build"; empty: none
+    needs: str = ""  # what must be right, a key of _NEEDED in __main__.py
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_quick: bool = False  # whether --quick runs the task
     # Whether each run of the report runs the task again.

@@ -78,6 +78,36 @@ def test_facts_need_no_environment_and_later_steps_say_what_they_lack(project, t
     assert "virtual environment" in after and '"facts"' not in after
 
 
+def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
+    """Even if .venv has the k2 of an older build."""
+    tool = "#!/bin/sh\ncase $* in *--keep-going*) echo FAILED: swoosh.mm; exit 34; esac\n"
+    programs = {".venv/bin/k2mps": tool, ".venv/bin/python": "#!/bin/sh\necho $*\n"}
+    support.write(project, {"Makefile": ".venv/bin/k2mps:\n", **programs})
+    for name in programs:
+        (project / name).chmod(0o755)
+    _report(project, tmp_path, "--quick")
+    [record] = project.glob("build/mac-report/*/record.jsonl")
+    lines = map(json.loads, record.read_text().splitlines())
+    verdicts = {(line["step"], line["item"]): line for line in lines if "verdict" in line}
+    build = verdicts["build", "build"]
+    assert build["verdict"] == "wrong" and "FAILED: swoosh.mm" in build["why"]
+    for step, item in (
+        ("build", "library"),
+        ("questions", "wait"),
+        ("times", "size 4,100,12"),
+        ("check", "small"),
+    ):
+        assert verdicts[step, item]["verdict"] == "not run", item
+        assert "older k2 is not reported about" in verdicts[step, item]["why"]
+    for step, item in (
+        ("compiler", "driver"),
+        ("kernels", "plain, first case"),
+        ("kernels", "validated, first case"),
+        ("questions", "registers"),
+    ):
+        assert verdicts[step, item]["verdict"] == "ok"
+
+
 def test_the_archive_has_crash_reports_and_no_names(project, tmp_path):
     reports = tmp_path / "Users/ada.lovelace/Library/Logs/DiagnosticReports"
     home = str(tmp_path / "Users/ada.lovelace")
