@@ -29,6 +29,7 @@ from ..first_gradient import first_gradient_only
 from ..kept_fsa import keep, kept
 from .graph_index import GraphIndex
 from .graph_index import graph_index
+from .not_taken import reasons
 
 # If k2.ctc_loss makes a lattice, it calls intersect_dense with these limits,
 # which are the defaults.
@@ -178,17 +179,22 @@ def _rows_in_metal(graphs, dense, output_beam: float,
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
-            or graphs.shape[0] == 0 or not output_beam > 0
-            or (delay_penalty > 0 and _penalty_source(graphs) is None)):
+            or graphs.shape[0] == 0 or not output_beam > 0):
+        return None  # The code that makes a lattice raises if this is wrong.
+    if delay_penalty > 0 and _penalty_source(graphs) is None:
+        reasons['ctc_loss'] = ('delay_penalty needs a lattice, because '
+                               'graphs.aux_labels is not a tensor')
         return None
     num_rows = int(dense.duration.max()) + 1
     num_states = graphs.arcs.shape().tot_size(1)
     num_arcs = graphs.arcs.shape().tot_size(2)
-    if ((num_rows + 1) * num_states <= _MAX_STATES
-            and (num_rows + 1) * num_arcs <= _MAX_ARCS
-            and _k2.mps_prefers_ctc(graphs.arcs, num_rows)):
-        return num_rows
-    return None
+    if ((num_rows + 1) * num_states > _MAX_STATES
+            or (num_rows + 1) * num_arcs > _MAX_ARCS):
+        reasons['ctc_loss'] = ('the lattice may exceed the max_states or the '
+                               'max_arcs of intersect_dense')
+        return None
+    reasons.pop('ctc_loss', None)
+    return num_rows if _k2.mps_prefers_ctc(graphs.arcs, num_rows) else None
 
 
 def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,

@@ -27,6 +27,7 @@ from k2.inference_mode import outside_inference_mode
 from k2.kept_fsa import keep, kept
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
+from k2.mps.not_taken import reasons
 
 
 def in_metal(fsas) -> bool:
@@ -34,9 +35,14 @@ def in_metal(fsas) -> bool:
 
     The functions below may be called only if the result is True.
     '''
-    return (fsas.device.type == 'mps' and fsas.num_arcs > 0
-            and _k2.mps_prefers_double_scores(fsas.arcs,
-                                              fsas._get_state_batches().dim0))
+    if fsas.device.type != 'mps':
+        return False
+    if fsas.num_arcs == 0:
+        reasons['get_tot_scores'] = 'the FSAs have no arcs'
+        return False
+    reasons.pop('get_tot_scores', None)
+    return _k2.mps_prefers_double_scores(fsas.arcs,
+                                         fsas._get_state_batches().dim0)
 
 
 def tot_scores(fsas, log_semiring: bool) -> torch.Tensor:

@@ -24,6 +24,7 @@ import _k2
 import k2
 
 from .graph_index import graph_index
+from .not_taken import reasons
 from .sums import intersect_gradients
 
 # The cache of an Fsa has, under this key, the _k2.MpsFramedLattice that the Fsa
@@ -51,6 +52,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           or a_to_b_map.device.type != 'mps'):
         return None
     num_rows = int(b_fsas.duration.max()) + 1
+    reasons.pop('intersect_dense', None)
     if not _k2.mps_prefers_intersect_dense(a_fsas.arcs, num_rows):
         return None
     index = graph_index(a_fsas).index
@@ -59,6 +61,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
     else:
         seqs = a_to_b_map.to('cpu')
         if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
+            reasons['intersect_dense'] = 'a_to_b_map is not in ascending order'
             return None
     return _k2.mps_intersect_dense(
         a_fsas.arcs, index, b_fsas.dense_fsa_vec, num_rows,

@@ -24,6 +24,8 @@ from typing import Any, Dict, List, Optional
 
 import _k2
 
+from . import not_taken
+
 
 def path_of_costs() -> Optional[Path]:
     '''Return the path of the file with the costs that were measured here.
@@ -82,6 +84,9 @@ def placements() -> List:
 
 
 def _explain(placement) -> str:
+    reason = not_taken.reasons.get(placement.operation)
+    if reason:
+        return f'{placement.operation}: not by Metal: {reason}'
     if placement.num_calls == 0:
         return f'{placement.operation}: not called yet'
     who = 'Metal' if placement.last_is_metal else 'the host'
