@@ -191,7 +191,8 @@ def ptx_command(clang, gpu, fast_math, source, output):
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
     # Inlines all functions, as Apple's compiler does.  A call in PTX would pass large arguments
     # through memory.
-    command += ["-mllvm", "-inline-threshold=1000000"]
+    for threshold in ("inline", "locally-hot-callsite"):
+        command += ["-mllvm", f"-{threshold}-threshold=1000000"]
     if fast_math:  # the error of x / y may be 2 units in the last place
         command += ["-mllvm", "-nvptx-prec-divf32=1"]
     return command + ["-S", source, "-o", output]
