@@ -1,4 +1,4 @@
-"""Finds how many registers each kernel needs, and how much it spills if registers are capped.
+"""Finds how many registers each kernel needs, and how much memory if registers are capped.
 
 NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
@@ -34,7 +34,7 @@ class Use(NamedTuple):
     threads: int  # the most threads that a threadgroup of the kernel can have
     cap: int  # the registers of 32 bits that a thread may have
     registers: int  # the registers that ptxas gives a thread without a cap
-    spilled: int  # the bytes that a thread spills to memory with the cap
+    stack: int  # the bytes of memory that a thread needs with the cap, see _assemble()
     threadgroup_bytes: int  # the threadgroup memory of the kernel
 
 
@@ -77,25 +77,29 @@ def uses(name, folder, nvcc):
         most = cap(threads)
         if most not in capped:
             capped[most] = _assemble(ptx, nvcc, most)
-        spilled = capped[most][entry][1]
-        yield Use(kernel["name"], threads, most, registers, spilled, kernel["threadgroup_bytes"])
+        stack = capped[most][entry][1]
+        yield Use(kernel["name"], threads, most, registers, stack, kernel["threadgroup_bytes"])
 
 
 def _assemble(ptx, nvcc, most):
-    """Returns {kernel: (registers, bytes of spill stores)} with `most` registers as the cap."""
+    """Returns {kernel: (registers, bytes of the stack)} with `most` registers as the cap.
+
+    A stack has the registers that a thread spills, the arrays that do not fit into registers, and
+    the arguments of calls.  A GPU keeps a stack in its slow memory.
+    """
     options = (f"-arch={GPU}", "-v", f"--maxrregcount={most}", "-o", "/dev/null")
     said = ran(nvcc / "bin/ptxas", *options, ptx, check=True).stderr
     found = re.findall(
-        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers",
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame.*?Used (\d+) registers",
         said,
         re.DOTALL,
     )
-    return {kernel: (int(registers), int(spilled)) for kernel, spilled, registers in found}
+    return {kernel: (int(registers), int(stack)) for kernel, stack, registers in found}
 
 
 def table(rows):
     """Formats `rows`, an iterable of Use, as a table in Markdown."""
-    head = "| kernel | threads | cap | registers | spilled bytes | threadgroup memory |"
+    head = "| kernel | threads | cap | registers | bytes of stack | threadgroup memory |"
     lines = [head, "|---|--:|--:|--:|--:|--:|"]
     for kernel, *cells in sorted(rows):
         lines.append(f"| `{kernel}` | " + " | ".join(map(str, cells)) + " |")

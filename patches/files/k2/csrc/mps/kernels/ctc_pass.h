@@ -137,8 +137,9 @@ struct Direction {
 // An arc as seen from the state whose sum a pass computes.
 struct IncidentArc {
   int state;   // the state at the other end
-  int column;  // the column of b_scores; -1 if there is no column, or no arc
-  int arc;     // its index among the arcs of the FSA
+  int column;  // the column of b_scores; 0 if there is no column, or no arc
+  int word;    // the index of the word of `kept` that has the arc's bit
+  uint bit;    // this bit; 0 if there is no column, or no arc
   float score;
   bool penalized;
 };
@@ -148,9 +149,13 @@ inline IncidentArc GetArc(constant CtcParams &params, Input input,
   const int i = (direction.forward ? direction.incoming[position] : position) -
                 input.fsa.arc_begin;
   const Arc arc = input.arcs[i];
+  const bool exists = HasColumn(params, arc.label);
   return IncidentArc{direction.forward ? arc.src_state : arc.dest_state,
-                     HasColumn(params, arc.label) ? arc.label + 1 : -1, i,
-                     arc.score, params.has_penalties && input.penalized[i]};
+                     exists ? arc.label + 1 : 0,
+                     i / kSimdWidth,
+                     exists ? 1u << (i % kSimdWidth) : 0u,
+                     arc.score,
+                     params.has_penalties && input.penalized[i]};
 }
 
 // The values that all arcs of an FSA share in a row.
@@ -174,46 +179,58 @@ struct Loaded {
 
 template <typename Sum>
 inline Loaded Load(Input input, Row row, IncidentArc arc) {
-  const int column = metal::max(arc.column, 0);  // NOLINT
-  const uint kept = HasAllPaths<Sum>()
-                        ? input.kept[row.first_word + arc.arc / kSimdWidth]
-                        : 0;
-  return Loaded{kept, input.b_scores[row.begin + column]};
+  const uint kept =
+      HasAllPaths<Sum>() ? input.kept[row.first_word + arc.word] : 0;
+  return Loaded{kept, input.b_scores[row.begin + arc.column]};
 }
 
 // Returns the sum over one path, which consists of one arc.  Returns an empty
 // sum if the arc is not kept.  A result of type BestScore is the score of the
 // symbol alone.  Size() adds the arc's own score before the symbol's score,
 // because the order of the additions can change which arcs are kept.
+//
+// may_be_large   if this is false, and the arc is kept, IsLarge() of the arc's
+//                score must be false
 template <typename Sum>
-inline Sum OneArc(Loaded loaded, Row row, IncidentArc arc);
+inline Sum OneArc(Loaded loaded, Row row, IncidentArc arc, bool may_be_large);
 template <>
-inline BestScore OneArc<BestScore>(Loaded loaded, Row, IncidentArc arc) {
-  return BestScore{arc.column < 0 ? -INFINITY : loaded.score};
+inline BestScore OneArc<BestScore>(Loaded loaded, Row, IncidentArc arc, bool) {
+  return BestScore{arc.bit == 0 ? -INFINITY : loaded.score};
+}
+// Returns whether an arc is kept, and has a column.
+inline bool IsKept(Loaded loaded, IncidentArc arc) {
+  return (loaded.kept & arc.bit) != 0;
+}
+// Returns the score of an arc in a row.
+inline float ScoreIn(Loaded loaded, Row row, IncidentArc arc) {
+  const float sum = arc.score + loaded.score;
+  return arc.penalized ? sum + row.penalty : sum;
 }
 template <typename T>
-inline PathSum<float, T> ExpOfArc(Loaded loaded, Row row, IncidentArc arc) {
-  const bool is_kept = (loaded.kept >> (arc.arc % kSimdWidth) & 1) != 0;
-  const float sum = arc.score + loaded.score,
-              score = arc.penalized ? sum + row.penalty : sum;
-  PathSum<float, T> ans = ExpOf<PathSum<float, T>>(score);
-  if (!is_kept || arc.column < 0) ans.exponent = -INFINITY;
+inline PathSum<float, T> ExpOfArc(Loaded loaded, Row row, IncidentArc arc,
+                                  bool may_be_large) {
+  const float score = ScoreIn(loaded, row, arc);
+  PathSum<float, T> ans =
+      may_be_large ? FloatExp<T>(score) : ExpOfRest<T>(score);
+  if (!IsKept(loaded, arc)) ans.exponent = -INFINITY;
   return ans;
 }
 template <>
-inline FloatSum OneArc<FloatSum>(Loaded loaded, Row row, IncidentArc arc) {
-  return ExpOfArc<float>(loaded, row, arc);
+inline FloatSum OneArc<FloatSum>(Loaded loaded, Row row, IncidentArc arc,
+                                 bool may_be_large) {
+  return ExpOfArc<float>(loaded, row, arc, may_be_large);
 }
 template <>
-inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Row row, IncidentArc arc) {
-  return ExpOfArc<TwoFloat>(loaded, row, arc);
+inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Row row, IncidentArc arc,
+                                   bool may_be_large) {
+  return ExpOfArc<TwoFloat>(loaded, row, arc, may_be_large);
 }
 
 template <typename Sum>
 inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
                     IncidentArc arc) {
   const Row row = GetRow(params, input, t);
-  return OneArc<Sum>(Load<Sum>(input, row, arc), row, arc);
+  return OneArc<Sum>(Load<Sum>(input, row, arc), row, arc, true);
 }
 
 // Extends the best path of a state by an arc, and returns the score of the
@@ -312,15 +329,17 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
             first_state = input.thread_index / width,
             states_at_once = input.num_threads / width;
 
-  // A lane keeps the first arcs of its first state in registers.
+  // A lane keeps the first arcs of its first state in registers.  Arrays stay
+  // in registers only if all loops over kCtcArcsOfLane are unrolled.
   const bool has_state = first_state < num_states;
   const int arc_begin =
                 has_state ? direction.arc_begins[first_state] + lane : 0,
             arc_end = has_state ? direction.arc_begins[first_state + 1] : 0;
   IncidentArc arcs[kCtcArcsOfLane];
+#pragma unroll
   for (int i = 0; i < kCtcArcsOfLane; ++i) {
     const int position = arc_begin + i * width;
-    const IncidentArc no_arc = {0, -1, 0, 0.0f, false};
+    const IncidentArc no_arc = {0, 0, 0, 0, 0.0f, false};
     arcs[i] = position < arc_end ? GetArc(params, input, direction, position)
                                  : no_arc;
   }
@@ -339,6 +358,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
     for (int k = 0; k < kAhead; ++k) {
       const int m = metal::min(n + kAhead + k, num_rows - 1);  // NOLINT
       ahead[k] = GetRow(params, input, first + change * m);
+#pragma unroll
       for (int i = 0; i < kCtcArcsOfLane; ++i)
         loaded[k][i] = Load<Sum>(input, ahead[k], arcs[i]);
     }
@@ -376,10 +396,27 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
       previous = next;
       next = last;
     }
+    // Large scores are rare.  One branch for all arcs of a simdgroup lets the
+    // exponentials of a lane's arcs be computed at the same time.
+    bool is_large = false;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      for (int i = 0; i < kCtcArcsOfLane; ++i)
-        one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i]);
+#pragma unroll
+      for (int i = 0; i < kCtcArcsOfLane; ++i) {
+        one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i], false);
+        if (HasAllPaths<Sum>())
+          is_large =
+              is_large || (IsKept(loaded[k][i], arcs[i]) &&
+                           IsLarge(ScoreIn(loaded[k][i], ahead[k], arcs[i])));
+      }
+    }
+    if (metal::simd_any(is_large)) {
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+#pragma unroll
+        for (int i = 0; i < kCtcArcsOfLane; ++i)
+          one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i], true);
+      }
     }
   }
 }

@@ -151,12 +151,14 @@ struct SplitScore {
   TwoFloat rest;
 };
 
+// Returns whether Split() may split a score.  If not, ExpOfRest() of the score
+// and FloatExp() return the same bits.
+inline bool IsLarge(float score) { return metal::fabs(score) > 5e5f; }
+
 // Splits a score.  If the score is NaN, or its magnitude is below 5e5 or over
-// 1e13, the rest is the score itself.  There is no branch, so that a GPU can
-// compute the exponentials of several arcs at the same time.
+// 1e13, the rest is the score itself.
 inline SplitScore Split(float score) {
-  const float size = metal::fabs(score);
-  const bool is_large = size > 5e5f && size < 1e13f;
+  const bool is_large = IsLarge(score) && metal::fabs(score) < 1e13f;
   const float multiple = is_large ? metal::rint(score * 1.44269502f) : 0.0f;
   // The fma() with kLog2.high has no rounding error, and `low` includes the
   // rounding error of `second`.  So the rest is the score minus an exact
@@ -219,6 +221,7 @@ inline TwoFloat TimesExp(TwoFloat a, float b) {
 // exact exponent, the significand is multiplied by the missing power of 2.
 template <typename T>
 inline PathSum<float, T> FloatExp(float score) {
+  if (!IsLarge(score)) return ExpOfRest<T>(score);
   const SplitScore split = Split(score);
   const PathSum<float, T> exp = ExpOfRest<T>(split.rest.high);
   const TwoFloat exponent = AddExponents(split.multiple, exp.exponent);
