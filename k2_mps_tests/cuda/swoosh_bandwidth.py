@@ -8,7 +8,8 @@ FOLDER has the Metal kernels as PTX, and can be copied to another machine.  This
 for CUDA.  MEGABYTES is the size of the input in float32; default: 64 and 256.  A row gives the
 bytes that a call must move, the median time of a call, and the call's bandwidth in percent.  100%
 is the bandwidth of a device-to-device copy that moves as many bytes as the call.  If a k2 with CUDA
-can be imported, another column has the time of k2's own function.
+can be imported, another column has the time of k2's own function.  Without a GPU, the program makes
+the arguments of each kernel and measures nothing.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ OF_THREAD = 16
 
 # {kernel: (moved, arrays, size_at)}.  moved: the bytes that the kernel moves for an element.
 # arrays: {index of an argument that is an array: bytes of an element of this array}.  size_at: the
-# index of the argument that begins with the number of elements.
+# index of the argument that is a struct with the number of elements, `size`.
 KERNELS = {
     "swoosh": (8, {0: 4, 1: 4}, 2),
     "swoosh_and_deriv": (12, {0: 4, 1: 4, 2: 4}, 3),
@@ -46,18 +47,24 @@ def main():
     sys.path.insert(0, str(folder))
     import driver
 
-    torch.cuda.init()
-    gpu = driver.Driver()
+    gpu = None
+    if torch.cuda.is_available():
+        torch.cuda.init()
+        gpu = driver.Driver()
     manifest = json.loads((folder / "cases.json").read_text())
     (source,) = [source for source in manifest if source["ptx"] == "swoosh.ptx"]
     ptx = (folder / source["ptx"]).read_bytes()
-    print(f"{gpu.name}, torch {torch.__version__}")
+    print(f"{gpu.name if gpu else 'no GPU'}, torch {torch.__version__}")
     for megabytes in sizes:
         numel = int(megabytes * 2**20) // 4
         print(f"input of {megabytes:g} MB in float32, {numel} elements")
         for name, (moved, arrays, size_at) in KERNELS.items():
             case = _case(source, name)
-            call = _launch(gpu, ptx, folder, case, arrays, size_at, numel)
+            tensors = _arguments(folder, case, arrays, size_at, numel, "cuda" if gpu else "cpu")
+            if gpu is None:
+                print(f"{name}: {len(tensors)} arguments")
+                continue
+            call = _launch(gpu, ptx, case, tensors, numel)
             ours = _milliseconds(call)
             copy = _milliseconds(_copy(numel * moved // 2))
             row = f"{name:26s} {moved:2d} bytes an element, {ours:.4f} ms"
@@ -77,25 +84,32 @@ def _case(source, name):
     raise LookupError(f"there is no case of {name}")
 
 
-def _launch(gpu, ptx, folder, case, arrays, size_at, numel):
-    """Returns a function that launches a kernel on `numel` elements."""
+def _arguments(folder, case, arrays, size_at, numel, device):
+    """Returns the arguments of a kernel for `numel` elements, a list of tensors.
+
+    arrays, size_at: as in KERNELS.
+    """
     contents = np.load(folder / case["file"])
     ((_, arguments),) = case["launches"]
     tensors = []
     for index, name in enumerate(arguments):
-        content = contents[f"content_{case['buffers'].index(name)}"]
+        content = contents[f"content_{case['buffers'].index(name)}"].copy()
         if index in arrays:
             # Inputs are random, because equal inputs would make every thread read the same cell of
             # the table.
-            tensor = torch.randn(numel * arrays[index] // 4, device="cuda") * SPREAD
+            tensor = torch.randn(numel * arrays[index] // 4, device=device) * SPREAD
             if arrays[index] == 2:
-                tensor = (torch.randn(numel, device="cuda") * SPREAD).half()
+                tensor = (torch.randn(numel, device=device) * SPREAD).half()
         else:
-            content = content.copy()
             if index == size_at:
-                content[:2] = np.array([numel], np.int64).view(np.uint32)
-            tensor = torch.from_numpy(content.view(np.uint8).copy()).cuda()
+                content["size"] = numel
+            tensor = torch.from_numpy(content.view(np.uint8)).to(device)
         tensors.append(tensor)
+    return tensors
+
+
+def _launch(gpu, ptx, case, tensors, numel):
+    """Returns a function that launches a kernel on `numel` elements."""
     function = gpu.kernel(ptx, case["kernel"], THREADS)
     groups = -(-numel // (THREADS * OF_THREAD))
     values = [ctypes.c_uint64(tensor.data_ptr()) for tensor in tensors]
