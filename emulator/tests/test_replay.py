@@ -321,6 +321,19 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
     )
 
 
+def test_a_folder_with_times_only_has_all_inputs(recorded, tmp_path):
+    folder = tmp_path / "prepared"
+    assert main(["prepare", str(recorded), str(folder), "--times-only"]) == 0
+    recording = player.Recording(folder)
+    assert not any("after" in command for command in recording.commands)
+    machine = Emulated(player.Recording(recorded))
+    played = player.Player(recording, machine)
+    player.Sequence(recording, played, machine).run()
+    y, _ = player.uses(recording.commands[0])
+    x = np.arange(5000, dtype=np.float32)
+    assert np.array_equal(played.read([y])[y].view(np.float32), (x * 2 + 1) * 3 + x / 2)
+
+
 def test_exp_needs_libdevice(tmp_path, capsys):
     library = torch.mps.compile_shader(
         "kernel void e(device float *x, uint i [[thread_position_in_grid]])"

@@ -66,11 +66,11 @@ def _parser():
     make.add_argument(
         "--times-only",
         nargs="?",
-        const=4,
+        const=float("inf"),
         type=float,
         metavar="MIB",
-        help="make a small folder without results and without inputs of more than MIB mebibytes "
-        "(default: 4); its replay.py measures times and compares nothing",
+        help="make a smaller folder without results, and, if MIB is given, without inputs of more "
+        "than MIB mebibytes; its replay.py measures times and compares nothing",
     )
     make.set_defaults(run=_prepare)
     return parser
@@ -91,7 +91,7 @@ def _prepare(options):
         options.gpu,
         options.libdevice,
         options.whole_simdgroups,
-        None if options.times_only is None else int(options.times_only * 2**20),
+        None if options.times_only is None else options.times_only * 2**20,
     )
     print(f"python {options.folder}/replay.py")
     return 0
