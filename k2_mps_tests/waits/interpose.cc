@@ -5,6 +5,7 @@
 // of the waiting code.  Calls at a dropped site return without a wait.  The
 // library records calls that found work in flight.
 //
+// WAITS_COUNTER the index of the emulator's counter waits_with_work
 // WAITS_DROP    the sites whose waits to leave out, "module offset" pairs
 // WAITS_RECORD  the file to which the library adds lines "test module offset"
 #include <dlfcn.h>
@@ -19,11 +20,9 @@
 #include <sstream>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace {
-
-// The index of waits_with_work in mps_emulator/_counters.py.
-constexpr unsigned kWaitsWithWork = 3;
 
 // The beginning of the mangled name of RunInStream(), through which all waits
 // of k2 go.  Functions that RunInStream() calls have no name, or a name with
@@ -105,9 +104,10 @@ uint64_t WaitsWithWork() {
   static auto counters = reinterpret_cast<unsigned (*)(uint64_t *, unsigned)>(
       dlsym(dlopen("libmps_emulator.so", RTLD_LAZY | RTLD_NOLOAD),
             "mps_emulator_counters"));
-  uint64_t values[kWaitsWithWork + 1] = {};
-  counters(values, kWaitsWithWork + 1);
-  return values[kWaitsWithWork];
+  static const unsigned index = std::stoul(Variable("WAITS_COUNTER"));
+  std::vector<uint64_t> values(index + 1);
+  counters(values.data(), index + 1);
+  return values[index];
 }
 
 }  // namespace
