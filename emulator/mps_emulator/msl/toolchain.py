@@ -123,11 +123,13 @@ def dialect_options(fast_math):
 # With these options, a library calls a function of target_host.h before every access to memory,
 # for every index outside of an array or a vector, and for every conversion of a float to an
 # integer type that cannot represent the float.  The library has line numbers for messages.  No loop
-# is vectorized, because the functions for accesses exist only for accesses of up to 16 bytes.
+# is vectorized, because the functions for accesses exist only for accesses of up to 16 bytes.  The
+# read of `x += 1` is an access of its own, so that a read outside of all memory can give zero.
 _CHECK_RACES = """
     -DMSL_CHECK_RACES -fsanitize=thread,array-bounds,float-cast-overflow
     -fno-sanitize-link-runtime
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0
+    -mllvm -tsan-instrument-read-before-write=1
     -fno-vectorize -fno-slp-vectorize -gline-tables-only
 """.split()
 

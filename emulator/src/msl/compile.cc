@@ -19,7 +19,7 @@
 #include "msl/executor.h"
 #include "msl/front_end.h"
 #include "msl/msl.h"
-#include "msl/race_checker.h"
+#include "msl/validator.h"
 
 namespace mps_emulator::msl {
 
@@ -190,15 +190,15 @@ std::shared_ptr<const Library> Compile(const std::string &source,
     *diagnostics = front_end.error();
     return nullptr;
   }
-  const bool check_races = CheckRaces();
+  const bool report_accesses = ReportsAccesses();
   std::string key = front_end.Key(
-      {source, fast_math ? "fast" : "precise", check_races ? "races" : ""});
+      {source, fast_math ? "fast" : "precise", report_accesses ? "races" : ""});
   Outcome outcome = ProcessCache::Get().Compile(
       key, source, fast_math, [&](const fs::path &output, std::string *out) {
         fs::path text = output.string() + ".metal";
         Write(text, source);
         FrontEnd::Result result = front_end.Build(
-            text.string(), fast_math, check_races, output.string(), out);
+            text.string(), fast_math, report_accesses, output.string(), out);
         fs::remove(text);
         return result;
       });
@@ -246,13 +246,14 @@ std::shared_ptr<const Library> CompileKernels(
     *diagnostics = front_end.error();
     return nullptr;
   }
-  const bool check_races = CheckRaces();
-  std::vector<std::string> fields = {metallib.key, check_races ? "races" : ""};
+  const bool report_accesses = ReportsAccesses();
+  std::vector<std::string> fields = {metallib.key,
+                                     report_accesses ? "races" : ""};
   fields.insert(fields.end(), kernels.begin(), kernels.end());
   Outcome outcome = ProcessCache::Get().Compile(
       front_end.Key(fields), "", false,
       [&](const fs::path &output, std::string *out) {
-        return front_end.BuildMetallib(metallib.path, kernels, check_races,
+        return front_end.BuildMetallib(metallib.path, kernels, report_accesses,
                                        output.string(),
                                        CacheDirectory().string(), out);
       });

@@ -37,6 +37,7 @@ void Executor::Run(const Dispatch &dispatch) {
   struct Cleanup {
     Executor *executor;
     ~Cleanup() {
+      if (executor->validator_ != nullptr) executor->validator_->End();
       executor->dispatch_ = nullptr;
       if (executor->unfinished_ > 0) executor->started_ = 0;
       executor->unfinished_ = 0;
@@ -65,6 +66,13 @@ void Executor::Run(const Dispatch &dispatch) {
   } else {
     if (checker_ == nullptr) checker_ = std::make_unique<RaceChecker>();
     checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes, &pieces_);
+  }
+  if (!ValidatesShaders()) {
+    validator_ = nullptr;
+  } else {
+    if (validator_ == nullptr) validator_ = std::make_unique<Validator>();
+    validator_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes,
+                      &pieces_);
   }
 
   if (kernel_->flags & kMpsEmulatorMslNeedsFibers) {
@@ -150,6 +158,7 @@ void Executor::RunThreadgroup(uint32_t x, uint32_t y, uint32_t z) {
   else
     RunAsLoop();
   if (checker_ != nullptr) checker_->EndThreadgroup();
+  if (validator_ != nullptr) validator_->Restore();
   CheckThreadgroupBuffers();
   progress_ = progress_ + 1;
 }

@@ -12,6 +12,7 @@
 #include "msl/msl.h"
 #include "msl/race_checker.h"
 #include "msl/schedule.h"
+#include "msl/validator.h"
 #include "msl/watchdog.h"
 
 namespace mps_emulator::msl {
@@ -166,7 +167,7 @@ class Executor {
   static void OutsideInteger(float value, const char *type, unsigned line);
   Thread &RunningFiber(const char *operation);
   // Returns the index of the running thread in its threadgroup.  Without
-  // fibers, the index is right only if races are checked.
+  // fibers, the index is right only if kernels report their accesses.
   unsigned RunningThread() const;
   // Whether `address` is on a stack of a kernel's threads.
   bool IsOnStack(const void *address) const;
@@ -206,8 +207,9 @@ class Executor {
   std::vector<ThreadgroupPiece> pieces_;  // the parts that the kernel may use
   std::vector<void *> variables_;
 
-  // The members below are used only if races are checked.
-  std::unique_ptr<RaceChecker> checker_;
+  // The members below are used only if kernels report their accesses.
+  std::unique_ptr<RaceChecker> checker_;   // nullptr: races are not checked
+  std::unique_ptr<Validator> validator_;   // nullptr: shaders are not validated
   const void *outermost_frame_ = nullptr;  // the frame of Run()
   unsigned looping_thread_ = 0;  // the running thread, if there are no fibers
 

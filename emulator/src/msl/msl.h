@@ -109,7 +109,8 @@ struct Dispatch {
 // grid's edge can be partial, as with Metal's dispatchThreads.  Calls Fatal()
 // (core/fatal.h) for behaviour that is undefined on a GPU, such as an unbound
 // buffer, a barrier that some threads do not reach, or an access outside of a
-// buffer.  A handler of Fatal() may throw an exception out of Run().
+// buffer (but see validator.h).  A handler of Fatal() may throw an exception
+// out of Run().
 //
 // The environment variable MPS_EMULATOR_SCHEDULE chooses the order in which
 // threads and threadgroups run: forward (the default), reverse or random:SEED.

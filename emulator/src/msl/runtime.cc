@@ -135,9 +135,11 @@ bool Executor::IsExchanged(const void *address) const {
 void Executor::Access(const void *address, unsigned long size, unsigned flags,
                       const void *place) {
   Executor *self = executor;
-  if (self->checker_ != nullptr && !self->IsOnStack(address) &&
-      !self->IsExchanged(address))
+  if (self->IsOnStack(address) || self->IsExchanged(address)) return;
+  if (self->checker_ != nullptr)
     self->checker_->Access(self->RunningThread(), address, size, flags, place);
+  if (self->validator_ != nullptr)
+    self->validator_->Access(address, size, flags, place);
 }
 
 void Executor::Fence(unsigned flags) {

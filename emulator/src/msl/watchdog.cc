@@ -32,7 +32,7 @@ unsigned Limit() {
   std::string given = Environment("MPS_EMULATOR_WATCHDOG");
   if (!given.empty())
     return static_cast<unsigned>(strtoul(given.c_str(), nullptr, 10));
-  return Watchdog::kDefaultSeconds * (CheckRaces() ? 10 : 1);
+  return Watchdog::kDefaultSeconds * (ReportsAccesses() ? 10 : 1);
 }
 
 }  // namespace

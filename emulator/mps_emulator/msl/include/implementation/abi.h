@@ -12,7 +12,7 @@
 
 // Raise the version with every change of this file.  The executor does not load
 // a cached library of another version.
-enum { kMpsEmulatorMslAbiVersion = 4 };
+enum { kMpsEmulatorMslAbiVersion = 5 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
@@ -72,7 +72,8 @@ typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
 typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
 typedef void (*mps_emulator_msl_leave_call)();
 
-// Only libraries that are compiled to check races call the functions below.
+// Only libraries that are compiled to report their accesses call the functions
+// below.
 
 // The calling thread is about to access memory.  `place` is an address in the
 // code of the access: the return address of the call that announces the access.
@@ -80,6 +81,8 @@ enum {
   kMpsEmulatorMslWrite = 1,
   kMpsEmulatorMslAtomic = 2,
   kMpsEmulatorMslStore = 4,  // an atomic write that does not read
+  // The second access of a copy, which is announced before the copy begins.
+  kMpsEmulatorMslSecond = 8,
 };
 typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
                                         unsigned flags, const void *place);

@@ -49,8 +49,8 @@ MSL_ANNOUNCE inline void *__tsan_memcpy(void *to, const void *from,
                                         ulong size) {
   const void *place = __builtin_return_address(0);
   mps_emulator_msl_runtime_in_use->access(from, size, 0, place);
-  mps_emulator_msl_runtime_in_use->access(to, size, kMpsEmulatorMslWrite,
-                                          place);
+  mps_emulator_msl_runtime_in_use->access(
+      to, size, kMpsEmulatorMslWrite | kMpsEmulatorMslSecond, place);
   for (ulong i = 0; i < size; ++i)
     ((volatile char *)to)[i] = ((const volatile char *)from)[i];
   return to;
