@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from k2_mps_tests import ending
-from k2_mps_tests.kernels import prepare, registers, runner
+from k2_mps_tests.kernels import prepare, registers, runner, validated
 
 MISSING = 4
 
@@ -14,6 +14,7 @@ MISSING = 4
 def main():
     parser = argparse.ArgumentParser(
         prog="python -m k2_mps_tests.kernels",
+        allow_abbrev=False,  # main() looks for the word --validated
         description="Checks each Metal kernel of the series by itself against "
         "a reference in float64.",
         epilog="Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is "
@@ -31,6 +32,11 @@ def main():
         default=2,
         metavar="COUNT",
         help="launches of each case on mps; all must give the same bits (default: 2)",
+    )
+    parser.add_argument(
+        "--validated",
+        action="store_true",
+        help="turn Metal's validation on: an access outside of memory makes the exit status 1",
     )
     parser.add_argument(
         "--train", action="store_true", help="train a small transducer with one of the kernels"
@@ -56,8 +62,11 @@ def main():
         help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
     )
     options = parser.parse_args()
-    if options.names and (options.prepare or options.device == "cuda"):
-        parser.error("FILE is only for checks on mps")
+    if (options.names or options.validated) and (options.prepare or options.device == "cuda"):
+        parser.error("FILE and --validated are only for checks on mps")
+    if options.validated:
+        words = [word for word in sys.argv[1:] if word != "--validated"]
+        sys.exit(validated.run([sys.executable, "-m", "k2_mps_tests.kernels", *words]))
     try:
         sys.exit(_run(options))
     except LookupError as error:
