@@ -5,8 +5,11 @@ The tests run the real programs, on small wheels that the tests make.
 
 import dataclasses
 import hashlib
+import html
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +24,7 @@ from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
 from packaging import tags
 
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling import support, wheel_for_tests
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 ROOT = support.TOOLS.parent
@@ -45,7 +48,7 @@ class Case:
     files: dict[str, bytes]
 
     def written(self, folder: Path) -> Path:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / self.description.file_name
         files = {**self.files, **contents.metadata_files(self.description)}
         contents.pack(path, self.description, files)
@@ -138,6 +141,81 @@ def page_of_k2(folder: Path, *versions: str) -> Path:
 PIP = ([sys.executable, "-m", "pip", "--python"], ["install", "-q"], "-I")
 UV = ([f"{sys.prefix}/bin/uv", "pip", "install", "--python"], ["--offline", "-n"], "--reinstall")
 OURS = "1.24.4.post20250714+mps.cpu.torch2.13.0"
+
+
+def commands_of_the_page() -> list[list[str]]:
+    """Returns the commands in docs/wheels.md that install k2 from a wheel, as words."""
+    text = (ROOT / "docs/wheels.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^(?:uv )?pip install .*$", text, re.MULTILINE)
+    return [shlex.split(line) for line in lines if "git+" not in line]
+
+
+def index_of(folder: Path, *packages: tuple[str, str]) -> str:
+    """Makes an index of packages, with small wheels; returns its URL."""
+    for name, version in packages:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        file = wheel_for_tests.make(folder / name, version, name)
+        with (folder / name / "index.html").open("a") as page:
+            page.write(f'<a href="{quote(file)}">{file}</a><br/>\n')
+    return folder.as_uri()
+
+
+# What the index of packages has: k2 without mps, for an old torch.
+INDEX = [("k2", "1.23.4"), ("graphviz", "0.20"), ("torch", "1.13.1")]
+
+
+def installed(folder: Path, words: list[str], page: str, index: str) -> dict[str, str]:
+    """Runs a command of a page in a new environment; returns {package: version}."""
+    program, options, _ = UV if words[0] == "uv" else PIP
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    words = words[words.index("install") + 1 :]
+    words = [page if word.endswith("/mps.html") else word for word in words]
+    line = shlex.join([*map(str, program), str(folder / "venv/bin/python"), *options])
+    # A shell replaces the * of the name of a file.
+    wanted = " ".join(word if "*" in word else shlex.quote(word) for word in words)
+    support.ran("sh", "-c", f"{line} --index-url {index} {wanted}", cwd=folder)
+    found = folder.glob("venv/lib/python*/site-packages/*.dist-info")
+    return dict(path.name.removesuffix(".dist-info").split("-") for path in found)
+
+
+@pytest.mark.parametrize("words", commands_of_the_page(), ids=shlex.join)
+def test_what_the_page_says_installs_our_wheel_and_its_torch(tmp_path, words):
+    local = re.search(r"\+([\w.]*torch[\d.]*\d)", shlex.join(words))[1]
+    version = f"1.24.4.{'post' if 'mps' in local else 'dev'}20250714+{local}"
+    torch = version.rpartition("torch")[2]
+    case(torch, version=version).written(tmp_path / "build/wheels")
+    page = write_index(tmp_path / "build/wheels").as_uri()
+    index = index_of(tmp_path / "index", *INDEX, ("torch", torch))
+    assert installed(tmp_path, words, page, index) == {
+        "graphviz": "0.20",
+        "k2": version,
+        "torch": torch,
+    }
+
+
+@pytest.mark.parametrize("program", [["pip"], ["uv", "pip"]], ids=" ".join)
+def test_the_commands_on_mps_html_install_each_version(tmp_path, program):
+    for torch in ("2.13.0", "2.14.1"):
+        case(torch, version=f"1.24.4.post20250714+mps.cpu.torch{torch}").written(tmp_path / "w")
+    page = write_index(tmp_path / "w")
+    index = index_of(tmp_path / "index", *INDEX, ("torch", "2.13.0"), ("torch", "2.14.1"))
+    lines = re.findall(r"<code>pip (install .*)</code>", html.unescape(page.read_text()))
+    assert len(lines) == 2
+    for number, line in enumerate(lines):
+        words = [*program, *shlex.split(line.replace("THIS_PAGE", "x/mps.html"))]
+        (tmp_path / str(number)).mkdir()
+        found = installed(tmp_path / str(number), words, page.as_uri(), index)
+        assert f"k2=={found['k2']}" in line
+        assert found["k2"].endswith(f"torch{found['torch']}")
+
+
+@pytest.mark.parametrize("words", commands_of_the_page(), ids=shlex.join)
+def test_without_a_wheel_for_this_python_nothing_is_installed(tmp_path, words):
+    """pip must not take another k2 from the index of packages."""
+    case("2.12.0").written(tmp_path / "build/wheels")
+    page = write_index(tmp_path / "build/wheels").as_uri()
+    index = index_of(tmp_path / "index", *INDEX)
+    assert installed(tmp_path, words, page, index) == {}
 
 
 @pytest.mark.parametrize("program", [PIP, UV], ids=["pip", "uv"])

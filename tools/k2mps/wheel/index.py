@@ -14,13 +14,17 @@ _PAGE = """\
 <head><meta charset="utf-8"><title>Wheels of k2 with mps</title></head>
 <body>
 <h1>Wheels of k2 with mps</h1>
-<p>Each wheel is for the version of torch in its name:
-<code>pip install --find-links THIS_PAGE 'k2==VERSION'</code></p>
+<p>Each wheel is for the version of torch in its name.  With one of these commands, pip or
+<code>uv pip</code> installs a version with its torch; THIS_PAGE is the address of this page:</p>
+<ul>
+{}</ul>
 <ul>
 {}</ul>
 </body>
 </html>
 """
+# Without a version, pip may choose an older k2 of the package index.
+_COMMAND = "<li><code>pip install 'k2=={}' -f THIS_PAGE</code></li>\n"
 _ITEM = '<li><a href="{}#sha256={}" data-requires-python="{}">{}</a> {}</li>\n'
 
 
@@ -43,7 +47,9 @@ def write(directory: Path, base_url: str = "") -> Path:
         )
     base = base_url and base_url.rstrip("/") + "/"
     page = directory / NAME
-    replacement.rewrite(page, _PAGE.format("".join(_item(path, base) for path in wheels)))
+    versions = {path.name.split("-")[1]: None for path in wheels}
+    commands = "".join(_COMMAND.format(html.escape(version)) for version in versions)
+    replacement.rewrite(page, _PAGE.format(commands, "".join(_item(path, base) for path in wheels)))
     return page
 
 
