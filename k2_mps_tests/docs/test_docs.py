@@ -1,5 +1,6 @@
 """The tables, links, commands and code of the documentation are right."""
 
+import importlib.util
 import itertools
 import re
 import shlex
@@ -103,6 +104,44 @@ def test_the_site_has_the_picture_of_signposts(site):
 )
 def test_the_site_has_the_readmes(site, page, link):
     assert f'href="{link}"' in (site / page / "index.html").read_text()
+
+
+def test_the_site_says_how_to_clone_the_repository(monkeypatch):
+    monkeypatch.setenv("GITHUB_REPOSITORY", "ada/k2-mac")
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    readme = hooks()._with_names((ROOT / "README.md").read_text(encoding="utf-8"), True)
+    assert "```\ngit clone https://github.com/ada/k2-mac k2-mps && cd k2-mps\nmake build" in readme
+    wheels = hooks()._with_names((ROOT / "docs/wheels.md").read_text(encoding="utf-8"), False)
+    assert "OWNER" not in wheels and "https://ada.github.io/k2-mac/mps.html" in wheels
+
+
+@pytest.mark.parametrize(
+    "remote, found",
+    [
+        ("https://github.com/ada/k2-mac.git", "https://github.com/ada/k2-mac"),
+        ("git@github.com:ada/k2-mac.git", "https://github.com/ada/k2-mac"),
+        ("ssh://git@github.com/ada/k2-mac", "https://github.com/ada/k2-mac"),
+        ("/home/ada/k2-mac", None),
+        (None, None),
+    ],
+)
+def test_git_says_where_the_repository_is(monkeypatch, tmp_path, remote, found):
+    """If the repository is not on the network, the reader clones the folder."""
+    ran("git", "init", "--quiet", tmp_path, check=True)
+    if remote:
+        ran("git", "-C", tmp_path, "remote", "add", "origin", remote, check=True)
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    module = hooks()
+    monkeypatch.setattr(module, "_ROOT", tmp_path)
+    assert module.repository() == (found or str(tmp_path))
+
+
+def hooks():
+    """Returns the module docs/hooks.py."""
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def sources(folder):
