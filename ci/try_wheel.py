@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Tries an installed k2: a CTC loss and its gradient, on the CPU and on mps.
+
+On the CPU, the loss must agree with torch's own.  On mps, the loss and the gradient must agree with
+the CPU's, if torch finds a device that it accepts.  Otherwise the program prints why mps was not
+tried.
+
+Exit status: 0 all is right, 1 the CPU is wrong, 2 only mps is wrong.
+"""
+
+import sys
+
+import k2
+import torch
+
+# Each of the 40 steps rounds a score below 128 to float32 twice, with an error of at most 2^-18.
+TOLERANCE = 40 * 2 * 2.0**-18
+# k2 leaves out paths whose score is this much below the best, here less than 1e-13 of the sum.
+BEAM = 30.0
+TARGETS = [[1, 2, 3], [4, 5]]
+FRAMES = [40, 35]
+
+
+def log_probs():
+    torch.manual_seed(0)
+    return torch.randn(2, 40, 10).log_softmax(-1)
+
+
+def of_k2(device):
+    """Returns the losses and the gradient of k2's CTC loss, on the CPU."""
+    leaf = log_probs().to(device).requires_grad_(True)
+    segments = torch.tensor([[0, 0, FRAMES[0]], [1, 0, FRAMES[1]]], dtype=torch.int32)
+    graph = k2.ctc_graph(TARGETS, device=device)
+    losses = k2.ctc_loss(graph, k2.DenseFsaVec(leaf, segments), BEAM, reduction="none")
+    losses.sum().backward()
+    return losses.detach().cpu(), leaf.grad.cpu()
+
+
+def of_torch():
+    """Returns the same losses, from torch's CTC loss."""
+    return torch.nn.functional.ctc_loss(
+        log_probs().transpose(0, 1),
+        torch.tensor(sum(TARGETS, [])),
+        torch.tensor(FRAMES),
+        torch.tensor([len(target) for target in TARGETS]),
+        reduction="none",
+    )
+
+
+def difference(found, expected):
+    """Returns the largest difference of the tensors of two lists."""
+    return max((a - b).abs().max().item() for a, b in zip(found, expected))
+
+
+def reason_without_mps():
+    """Returns why mps cannot be tried here; None if it can."""
+    if reason := k2.mps.unavailable_reason():
+        return reason
+    try:
+        right = (torch.ones(2, device="mps") + 1).tolist() == [2.0, 2.0]
+    except RuntimeError as error:  # for example, "MPS backend out of memory"
+        return f"torch's own operators fail on this device: {error}"
+    return None if right else "torch's own operators give wrong results on this device"
+
+
+def main():
+    losses, gradient = of_k2("cpu")
+    found = difference([losses], [of_torch()])
+    print(f"cpu: the largest difference from torch's CTC loss is {found:.1e}")
+    if not found <= TOLERANCE:
+        print(f"WRONG: more than {TOLERANCE:.1e}")
+        return 1
+    if reason := reason_without_mps():
+        print(f"not tried on mps: {reason}")
+        return 0
+    emulated = "" if sys.platform == "darwin" else " (emulated)"
+    found = difference(of_k2("mps"), (losses, gradient))
+    print(f"mps{emulated}: the largest difference from the CPU is {found:.1e}")
+    if not found <= TOLERANCE:
+        print(f"WRONG: more than {TOLERANCE:.1e}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Tests of ci/try_wheel.py, with which CI tries a wheel for macOS."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import k2
+import pytest
+
+from k2_mps_tests.running import ran
+
+PROGRAM = Path(__file__).parents[2] / "ci/try_wheel.py"
+
+
+def test_both_devices_are_tried():
+    done = ran(sys.executable, PROGRAM)
+    assert done.returncode == 0, done.stdout + done.stderr
+    mps = "mps" if sys.platform == "darwin" else "mps (emulated)"
+    assert "cpu: the largest difference from torch's CTC loss is " in done.stdout
+    assert f"{mps}: the largest difference from the CPU is " in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be without the device")
+def test_without_a_device_the_reason_is_printed():
+    done = ran(sys.executable, PROGRAM, env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nnot tried on mps: " in done.stdout and "emulated" not in done.stdout
+
+
+@pytest.mark.parametrize("device, status", [("cpu", 1), ("mps", 2)])
+def test_a_wrong_device_is_noticed(monkeypatch, capsys, device, status):
+    spec = importlib.util.spec_from_file_location("try_wheel", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    right = k2.ctc_loss
+
+    def wrong(graph, *arguments, **options):
+        factor = 1.001 if graph.device.type == device else 1
+        return right(graph, *arguments, **options) * factor
+
+    monkeypatch.setattr(k2, "ctc_loss", wrong)
+    assert module.main() == status
+    assert "WRONG" in capsys.readouterr().out
