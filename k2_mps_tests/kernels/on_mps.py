@@ -8,14 +8,15 @@ import time
 import numpy as np
 import torch
 
+from k2_mps_tests import gpu_times
 from k2_mps_tests.kernels import runner, sources
 
 
 def run(say=print, names=(), runs=2):
     """Runs the checks; returns an exit status.
 
-    For each kernel, prints a line of facts and a line with the longest time.  The facts do not vary
-    from run to run, so `diff` can compare them.
+    For each kernel, prints a line of facts, and a line with the GPU's times of the case that takes
+    longest.  The facts do not vary from run to run, so `diff` can compare them.
 
     Args:
       say: a function that prints a line.
@@ -33,12 +34,12 @@ def run(say=print, names=(), runs=2):
             say(f"{name}: seconds to compile {time.monotonic() - began:.1f}")
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
-            longest, most = collections.Counter(), collections.Counter()
+            times, most = collections.defaultdict(list), collections.Counter()
             for case in cases:
                 most[case.kernel] = max(most[case.kernel], case.threads)
 
                 def run_once(contents):
-                    return launch(library, case, contents, _timed(longest, case.kernel))
+                    return launch(library, case, contents, _timed(times[case.kernel, case.name]))
 
                 yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
             for kernel in dir(library):
@@ -50,25 +51,31 @@ def run(say=print, names=(), runs=2):
                     "most_threads_asked": most[kernel],
                 }
                 say(f"{kernel}: " + ", ".join(f"{fact} {value}" for fact, value in facts.items()))
-                say(f"{kernel}: gpu_milliseconds{emulated} {longest[kernel]:.3f}")
+                say(f"{kernel}: gpu_milliseconds{emulated} {_slowest(times, kernel)}")
 
     say(f"on mps{emulated}")
     return runner.report(outcomes(), say)
 
 
 @contextlib.contextmanager
-def _timed(longest, kernel):
-    """Measures the GPU's milliseconds for the launches in a `with` block.
+def _timed(times):
+    """Appends the GPU's milliseconds for the launches in a `with` block to `times`."""
+    with gpu_times.measured() as taken:
+        yield
+    times.append(taken.milliseconds)
+
+
+def _slowest(times, kernel):
+    """Returns, as text, the times of the case of a kernel that takes longest.
 
     Args:
-      longest: {kernel: the longest time so far}, which the function updates.
+      times: {(kernel, case): the milliseconds of each run, or None}.
     """
-    begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    yield
-    end.record()
-    torch.mps.synchronize()
-    longest[kernel] = max(longest[kernel], begin.elapsed_time(end))
+    found = {case: gpu_times.spread(taken) for (of, case), taken in times.items() if of == kernel}
+    slow = max(found, key=lambda case: found[case]["median"] if found[case] else -1, default=None)
+    if slow is None or found[slow] is None:
+        return gpu_times.text(None)
+    return f"{gpu_times.text(found[slow])} in {len(times[kernel, slow])} runs of {slow!r}"
 
 
 def by_position(arguments):
