@@ -35,6 +35,30 @@ def test_this_device_is_good(tmp_path):
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 
+def test_the_facts_come_before_the_first_comparison(monkeypatch, capsys):
+    """A comparison can take a minute, and the reader must not wait for it."""
+
+    def stop(name, size):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check, "compare", stop)
+    with pytest.raises(KeyboardInterrupt):
+        check.main(QUICK)
+    said = capsys.readouterr().out
+    assert said.startswith("k2: ") and "\ntorch: " in said
+    assert said.endswith("\ncomparing ctc_loss ...\n")
+
+
+@pytest.mark.parametrize("name", check.OPERATIONS)
+def test_an_error_of_twice_the_allowance_is_wrong(name):
+    """The allowances are for rounding: each is below a thousandth of the largest value."""
+    _, allowed = check.OPERATIONS[name]
+    for size in check.SIZES:
+        assert 0 < allowed(size) < 1e-3
+        result = check._difference(torch.ones(3), torch.ones(3) + 2 * allowed(size))
+        assert not check.Comparison(name, result, allowed(size)).ok
+
+
 COMPARE_SMALL_PROBLEMS = """
 from k2_mac import check
 wrong = [name for name in check.OPERATIONS if not check.compare(name, "small").ok]
