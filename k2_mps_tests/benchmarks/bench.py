@@ -7,11 +7,14 @@ in Metal's kernels (mps-metal), and, if k2 has CUDA, on CUDA.  The command print
 writes a plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table
 also has the changes since an earlier JSON file.
 
-A time is the median of several runs, including the wait for the GPU.  On Linux, mps is
-emulated.  Emulated times say nothing about a GPU, so each output marks these times as
-emulated.  On Linux, a second table compares the emulated device with the CPU.  The second
-table has the time that a Mac's host would need, the number of k2's dispatches, the number of
-torch's operators, the bytes that these operators move, the number of waits, and the peak of
+A time is the median of several runs, including the wait for the GPU; the table also has the
+least and the largest time.  A second table has the GPU's own times.  If an operation fails,
+the other operations still run, and the exit status is 1.
+
+On Linux, mps is emulated.  Emulated times say nothing about a GPU, so each output marks these
+times as emulated.  On Linux, a third table compares the emulated device with the CPU.  The
+third table has the time that a Mac's host would need, the number of k2's dispatches, the number
+of torch's operators, the bytes that these operators move, the number of waits, and the peak of
 memory (see shares.py).
 """
 
@@ -28,14 +31,29 @@ from unittest import mock
 import k2
 import torch
 
+from k2_mps_tests import gpu_times
+from k2_mps_tests.benchmarks import shares
+from k2_mps_tests.benchmarks.operations import (
+    COPIED_BYTES,
+    COPY,
+    DISPATCH,
+    GATE,
+    basics,
+    operations,
+)
+
 FOLDER = Path(__file__).parents[2] / "build/bench"
 # (utterances, frames of each utterance, symbols of each target)
 SIZES = {
     "quick": [(1, 30, 5), (4, 100, 12)],
     "full": [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40), (32, 500, 60)],
 }
-VOCABULARY = 500
-BEAM = 8.0
+# {operation: what is expected of a Mac}, with the conditions.  docs/speed.md has the sources.
+ESTIMATES = {
+    DISPATCH: "M1: 0.15 to 0.36 ms",
+    GATE: "0.1 ms",
+    "ctc_loss with gradient, double": "GPU, (32, 500, 60): M1 15 ms, M4 Max 2.5 ms",
+}
 FORCE = "K2_MPS_FORCE"
 # {name: (device, value of K2_MPS_FORCE)}
 PLACES = {
@@ -44,13 +62,6 @@ PLACES = {
     "mps-host": ("mps", "host"),
     "mps-metal": ("mps", "metal"),
 }
-
-
-def _shares():
-    # k2_mps_tests/cuda/prepare copies this file without shares.py.
-    from k2_mps_tests.benchmarks import shares
-
-    return shares
 
 
 def places():
@@ -86,55 +97,14 @@ def forced(who):
     return mock.patch.dict(os.environ, {FORCE: who})
 
 
-def operations(size, device):
-    """Yields (name of the operation, function that runs it) for a size on a device."""
-    num_seqs, num_frames, num_symbols = size
-    torch.manual_seed(0)
-    targets = torch.randint(1, VOCABULARY, (num_seqs, num_symbols)).tolist()
-    graph = k2.ctc_graph(targets, device=device)
-    logits = torch.randn(num_seqs, num_frames, VOCABULARY) * 2
-    leaf = logits.log_softmax(-1).to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32)
-
-    def dense():
-        leaf.grad = None
-        return k2.DenseFsaVec(leaf, segments)
-
-    def lattice():
-        return k2.intersect_dense(graph, dense(), BEAM)
-
-    def scores(double):
-        lattice().get_tot_scores(use_double_scores=double, log_semiring=True).sum().backward()
-
-    def ctc_loss(double):
-        k2.ctc_loss(graph, dense(), BEAM, use_double_scores=double).backward()
-
-    yield "intersect_dense", lattice
-    for double in (True, False):
-        kind = "double" if double else "float"
-        yield (
-            "intersect_dense, total scores, gradient, " + kind,
-            lambda double=double: scores(double),
-        )
-        yield ("ctc_loss with gradient, " + kind, lambda double=double: ctc_loss(double))
-    px = torch.randn(num_seqs, num_symbols, num_frames + 1).to(device)
-    py = torch.randn(num_seqs, num_symbols + 1, num_frames).to(device)
-    px.requires_grad_(True)
-    py.requires_grad_(True)
-    yield (
-        "mutual_information_recursion with gradient",
-        lambda: (k2.mutual_information_recursion(px, py).sum().backward()),
-    )
-
-
 def wait(device):
     """Waits for a device."""
     if device != "cpu":
         getattr(torch, device).synchronize()
 
 
-def measure(function, device, repeats):
-    """Returns the median time of a call, in seconds."""
+def seconds_of_calls(function, device, repeats):
+    """Returns the times of `repeats` calls, in seconds, with the wait for the device."""
     times = []
     for _ in range(repeats + 1):  # The first call compiles kernels and fills caches.
         wait(device)
@@ -142,7 +112,31 @@ def measure(function, device, repeats):
         function()
         wait(device)
         times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:])
+    return times[1:]
+
+
+def measure(function, device, repeats):
+    """Returns the median time of a call, in seconds."""
+    return statistics.median(seconds_of_calls(function, device, repeats))
+
+
+def timings(function, device, repeats):
+    """Measures an operation.
+
+    Returns:
+      {'seconds': the median time of a call, 'least' and 'most': the other ends of the spread}; on
+      mps also {'gpu_milliseconds': the spread of the GPU's own times, or None}, from further calls.
+    """
+    times = seconds_of_calls(function, device, repeats)
+    row = {"seconds": statistics.median(times), "least": min(times), "most": max(times)}
+    if device == "mps":
+        taken = []
+        for _ in range(repeats):
+            with gpu_times.measured() as one:
+                function()
+            taken.append(one.milliseconds)
+        row["gpu_milliseconds"] = gpu_times.spread(taken)
+    return row
 
 
 def commands(function):
@@ -157,49 +151,78 @@ def commands(function):
 
 
 def run(sizes, repeats):
-    """Yields {operation, size, place, seconds} for each measurement.
+    """Yields a row, a dict, for each measurement.
 
-    On mps, the dict also has the result of commands().  On emulated mps, the dict also has the
-    result of shares.profile().
+    A row has the operation, the size, the place, and what timings() returns.  On mps, the row also
+    has the result of commands().  On emulated mps, the row also has the result of shares.profile().
+    If the operation fails, the row has only the operation, the size, the place and the error; the
+    other operations still run.
     """
-    emulated = where()["mps"] == "emulated"
-    for size in sizes:
+    for size in [(), *sizes]:
         for place in places():
             device, who = PLACES[place]
+            if not size and place == "mps-host":
+                continue  # The basic operations do not depend on the place.
             with forced(who):
-                for name, function in operations(size, device):
-                    row = {
-                        "operation": name,
-                        "size": list(size),
-                        "place": place,
-                        "seconds": measure(function, device, repeats),
-                    }
-                    if device == "mps":
-                        row.update(commands(function))
-                    if emulated and device != "cuda":
-                        row.update(_shares().profile(function, device))
+                for name, function in operations(size, device) if size else basics(device):
+                    row = {"operation": name, "size": list(size), "place": place}
+                    try:
+                        row.update(_measured(function, device, repeats))
+                    except Exception as error:  # An operation may fail in any way.
+                        row["error"] = f"{type(error).__name__}: {error}"
                     yield row
 
 
+def _measured(function, device, repeats):
+    row = timings(function, device, repeats)
+    if device == "mps":
+        row.update(commands(function))
+    if where()["mps"] == "emulated" and device != "cuda":
+        row.update(shares.profile(function, device))
+    return row
+
+
 def table(rows, before=()):
-    """Yields the lines of the table, with times in milliseconds.
+    """Yields the lines of the table: medians, with the least and the largest time.
 
     before: the rows of an earlier run.  The table shows the changes since that run.
     """
     names = [place for place in PLACES if any(row["place"] == place for row in rows)]
-    old = {_key(row): row["seconds"] for row in before}
-    yield " ".join([f"{'':<42} {'B, T, S':<14}"] + [f"{name:>18}" for name in names])
+    old = {_key(row): row["seconds"] for row in before if "seconds" in row}
+    yield " ".join([f"{'':<42} {'B, T, S':<14}"] + [f"{name:>30}" for name in names])
     cells = {}
     for row in rows:
-        text = f"{row['seconds'] * 1e3:.2f} ms"
-        if _key(row) in old:
-            text += f" ({old[_key(row)] / row['seconds']:.2f}x)"
+        text = "failed"
+        if "seconds" in row:
+            text = f"{_time(row['seconds'])} ({_time(row['least'])} to {_time(row['most'])})"
+            if _key(row) in old:
+                text += f" {old[_key(row)] / row['seconds']:.2f}x"
         cells.setdefault((row["operation"], tuple(row["size"])), {})[row["place"]] = text
-    for operation, size in sorted(cells):
+    for operation, size in sorted(cells, key=lambda cell: (cell[0], cell[1])):
+        estimate = ESTIMATES.get(operation)
         yield " ".join(
             [f"{operation:<42} {', '.join(map(str, size)):<14}"]
-            + [f"{cells[operation, size].get(name, ''):>18}" for name in names]
+            + [f"{cells[operation, size].get(name, ''):>30}" for name in names]
+            + ([f"  estimate: {estimate}"] if estimate else [])
         )
+
+
+def _time(seconds):
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def gpu_table(rows, emulated):
+    """Yields lines with the GPU's own times, in milliseconds, and the bandwidth of the copy."""
+    for row in rows:
+        if "gpu_milliseconds" not in row:
+            continue
+        size = ", ".join(map(str, row["size"]))
+        text = gpu_times.text(row["gpu_milliseconds"])
+        if row["operation"] == COPY and row["gpu_milliseconds"]:
+            # A copy reads and writes each byte.
+            rate = 2 * COPIED_BYTES / (row["gpu_milliseconds"]["median"] * 1e6)
+            text += f": {rate:.1f} GB/s"
+        yield f"{row['operation']}, {size or 'any size'}, {row['place']}{emulated}: {text}"
 
 
 def _key(row):
@@ -213,6 +236,7 @@ def plot(rows, machine, folder):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    rows = [row for row in rows if row["size"] and "seconds" in row]
     names = sorted({row["operation"] for row in rows})
     across = 2
     down = -(-len(names) // across)
@@ -278,7 +302,8 @@ def main():
     rows = []
     for row in run(SIZES["quick" if options.quick else "full"], options.repeats):
         rows.append(row)
-        print("{operation} {size} {place}".format(**row), flush=True)
+        failed = f": {row['error'].splitlines()[0]}" if "error" in row else ""
+        print("{operation} {size} {place}".format(**row) + failed, flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "bench.json").write_text(
         json.dumps({"where": machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
@@ -288,7 +313,10 @@ def main():
     for line in table(rows, before):
         print(line)
     if before:
-        print("in brackets: how many times as fast as before")
+        print("the number before x: how many times as fast as before")
+    print("\nThe GPU's own times in milliseconds:")
+    for line in gpu_table(rows, " (emulated)" if machine["mps"] == "emulated" else ""):
+        print(line)
     if machine["mps"] == "emulated":
         print("mps is emulated on this machine: these are no times of a GPU")
         print(
@@ -299,9 +327,12 @@ def main():
             "is the\nmedian time with all threads, which other programs on a small machine make "
             "much longer."
         )
-        for line in _shares().table(rows):
+        for line in shares.table(rows):
             print(line)
     print(f"wrote bench.json, bench.png, bench.svg in {options.output}")
+    failed = sorted({row["operation"] for row in rows if "error" in row})
+    if failed:
+        sys.exit(f"error: failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":

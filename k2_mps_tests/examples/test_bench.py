@@ -1,6 +1,8 @@
 """The benchmark measures all operations, writes its files, and refuses times of other machines."""
 
 import json
+import os
+import re
 import sys
 import time
 
@@ -8,6 +10,9 @@ import pytest
 import torch
 
 from k2_mps_tests.benchmarks import shares
+
+# How many operations bench.operations() has.
+OPERATIONS = 12
 
 
 @pytest.fixture
@@ -36,20 +41,59 @@ def test_bench_measures_each_operation_and_writes_files(bench, main, tmp_path):
     out = main("--output", tmp_path / "first")
     document = json.loads((tmp_path / "first" / "bench.json").read_text())
     rows = document["rows"]
-    assert {row["place"] for row in rows} == {"cpu", "mps-host", "mps-metal"}
-    assert len(rows) == 3 * 2 * 6
-    assert all(row["seconds"] > 0 for row in rows)
+    assert [row["error"] for row in rows if "error" in row] == []
+    of_sizes = [row for row in rows if row["size"]]
+    assert {row["place"] for row in of_sizes} == {"cpu", "mps-host", "mps-metal"}
+    assert len(of_sizes) == 3 * 2 * OPERATIONS
+    assert [(row["operation"], row["place"]) for row in rows if not row["size"]] == [
+        (bench.COPY, "cpu"),
+        (bench.COPY, "mps-metal"),
+        (bench.DISPATCH, "mps-metal"),
+        (bench.GATE, "mps-metal"),
+    ]
+    for row in rows:
+        assert 0 < row["least"] <= row["seconds"] <= row["most"]
+        if row["place"] == "mps-metal":
+            assert 0 < row["gpu_milliseconds"]["median"] < 1e4
+    assert all(estimated in out for estimated in bench.ESTIMATES.values())
     for kind in ("png", "svg"):
         assert (tmp_path / "first" / ("bench." + kind)).stat().st_size > 1000
     if sys.platform != "darwin":
         assert document["where"]["mps"] == "emulated"
         assert "these are no times of a GPU" in out
         lines = list(shares.table(rows))
-        assert len(lines) == 1 + 2 * 2 * 6
+        assert len(lines) == 1 + 2 * 2 * OPERATIONS + 1
         assert all(line in out for line in lines)
+        assert re.search(
+            r"copy of 64 MiB, any size, mps-metal \(emulated\): min .* GB/s$", out, re.M
+        )
 
     out = main("--output", tmp_path / "second", "--compare", tmp_path / "first" / "bench.json")
-    assert out.count("x)") == len(rows)
+    assert len(re.findall(r"\d\.\d\dx", out)) == len(rows)
+
+
+@pytest.mark.k2
+def test_an_operation_that_fails_costs_only_itself(bench, main, monkeypatch, tmp_path):
+    """As when Metal's compiler refuses one kernel."""
+    import k2
+
+    right = k2.mutual_information_recursion
+
+    def wrong(px, *arguments, **options):
+        if px.device.type == "mps" and os.environ.get("K2_MPS_FORCE") == "metal":
+            raise RuntimeError("Metal cannot compile mutual_information.metal")
+        return right(px, *arguments, **options)
+
+    monkeypatch.setattr(k2, "mutual_information_recursion", wrong)
+    with pytest.raises(SystemExit, match="failed: mutual_information_recursion with gradient$"):
+        main("--output", tmp_path)
+    rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert len(rows) == 3 * 2 * OPERATIONS + 4
+    errors = [(row["place"], row["error"]) for row in rows if "error" in row]
+    assert errors == 2 * [
+        ("mps-metal", "RuntimeError: Metal cannot compile mutual_information.metal")
+    ]
+    assert all("seconds" in row for row in rows if "error" not in row)
 
 
 @pytest.mark.k2
@@ -63,10 +107,11 @@ def test_another_machine_is_refused(bench, main, tmp_path):
 
 @pytest.mark.k2
 def test_the_table_shows_changes_since_an_earlier_run(bench):
-    row = {"operation": "x", "size": [1, 2, 3], "place": "cpu", "seconds": 2e-3}
+    times = {"seconds": 2e-3, "least": 1e-3, "most": 3e-3}
+    row = {"operation": "x", "size": [1, 2, 3], "place": "cpu", **times}
     head, line = bench.table([row], [dict(row, seconds=5e-3)])
-    assert "cpu" in head and "2.00 ms (2.50x)" in line
-    assert "(" not in list(bench.table([row]))[1]
+    assert "cpu" in head and "2.00 ms (1.00 ms to 3.00 ms) 2.50x" in line
+    assert "x" not in list(bench.table([row]))[1].replace("x", "", 1)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")

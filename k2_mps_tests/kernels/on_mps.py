@@ -39,7 +39,7 @@ def run(say=print, names=(), runs=2):
                 most[case.kernel] = max(most[case.kernel], case.threads)
 
                 def run_once(contents):
-                    return launch(library, case, contents, _timed(times[case.kernel, case.name]))
+                    return launch(library, case, contents, timed(times[case.kernel, case.name]))
 
                 yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
             for kernel in dir(library):
@@ -51,21 +51,21 @@ def run(say=print, names=(), runs=2):
                     "most_threads_asked": most[kernel],
                 }
                 say(f"{kernel}: " + ", ".join(f"{fact} {value}" for fact, value in facts.items()))
-                say(f"{kernel}: gpu_milliseconds{emulated} {_slowest(times, kernel)}")
+                say(f"{kernel}: gpu_milliseconds{emulated} {slowest(times, kernel)}")
 
     say(f"on mps{emulated}")
     return runner.report(outcomes(), say)
 
 
 @contextlib.contextmanager
-def _timed(times):
+def timed(times):
     """Appends the GPU's milliseconds for the launches in a `with` block to `times`."""
     with gpu_times.measured() as taken:
         yield
     times.append(taken.milliseconds)
 
 
-def _slowest(times, kernel):
+def slowest(times, kernel):
     """Returns, as text, the times of the case of a kernel that takes longest.
 
     Args:

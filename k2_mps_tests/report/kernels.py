@@ -7,6 +7,7 @@ because its kernels are not known.
 """
 
 import argparse
+import collections
 import importlib
 import sys
 
@@ -45,14 +46,20 @@ def _check(library, kernel, cases):
         most_threads_asked=max(case.threads for case in cases),
     )
 
+    times = collections.defaultdict(list)
+
     def outcomes():
         for case in cases:
-            found = runner.check(
-                lambda contents: on_mps.launch(library, case, contents), case.all_buffers()
-            )
-            yield kernel, case.name, found
 
-    return runner.report(outcomes()) == 0
+            def run_once(contents, case=case):
+                around = on_mps.timed(times[kernel, case.name])
+                return on_mps.launch(library, case, contents, around)
+
+            yield kernel, case.name, runner.check(run_once, case.all_buffers())
+
+    right = runner.report(outcomes()) == 0
+    items.measured(kernel=kernel, gpu_milliseconds=on_mps.slowest(times, kernel))
+    return right
 
 
 def _items(names, cases_of):

@@ -18,7 +18,15 @@ def _time(name, function, size, place):
     device, who = bench.PLACES[place]
     with bench.forced(who):
         row = {"operation": name, "size": list(size), "place": place}
-        row["milliseconds"] = bench.measure(function, device, _REPEATS) * 1e3
+        taken = bench.timings(function, device, _REPEATS)
+        row["gpu_milliseconds"] = taken.pop("gpu_milliseconds", None)
+        row["milliseconds"] = {
+            "min": taken["least"] * 1e3,
+            "median": taken["seconds"] * 1e3,
+            "max": taken["most"] * 1e3,
+        }
+        if name in bench.ESTIMATES:
+            row["estimate"] = bench.ESTIMATES[name]
         if device == "mps":
             row.update(bench.commands(function))
     items.measured(**row)
@@ -26,11 +34,14 @@ def _time(name, function, size, place):
 
 
 def _items(sizes):
-    for size in sizes:
+    for size in [(), *sizes]:
         for place in bench.places():
             device, who = bench.PLACES[place]
+            if not size and place == "mps-host":
+                continue  # The basic operations do not depend on the place.
             with bench.forced(who):
-                for name, function in bench.operations(size, device):
+                of_size = bench.operations(size, device) if size else bench.basics(device)
+                for name, function in of_size:
                     yield (
                         f"{name}, {','.join(map(str, size))}, {place}",
                         lambda name=name, function=function, size=size, place=place: _time(

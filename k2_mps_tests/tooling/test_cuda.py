@@ -38,7 +38,7 @@ def test_the_folder_has_the_scripts_and_archives(prepare, tmp_path):
     assert made.returncode == 0, made.stderr
     folder = tmp_path / "cuda"
     assert f"{folder}/run.sh" in made.stdout
-    scripts = {"run.sh", "include.cmake", "compare.py", "bench.py", "seed.py"}
+    scripts = {"run.sh", "include.cmake", "compare.py", "operations.py", "seed.py"}
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
     assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
