@@ -141,7 +141,8 @@ def values(name, type, count, positive=False, special=True):
 
 
 def _empty(type, count):
-    return np.full(count, 7, TYPES[type][1])
+    """Returns an array that no kernel leaves as it is: a bool is 0 or 1, so its byte is 7 here."""
+    return np.full(count, 7, np.uint8 if type == "bool_" else TYPES[type][1])
 
 
 def _number(type, value):
@@ -454,9 +455,12 @@ GROUPS = {
 # ---- Wheels and texts
 
 
-@functools.cache
+# The folder is deleted when the process ends.
+_TEMPORARY = tempfile.TemporaryDirectory(prefix="apple-kernels-")
+
+
 def _folder():
-    return pathlib.Path(tempfile.mkdtemp(prefix="apple-kernels-"))
+    return pathlib.Path(_TEMPORARY.name)
 
 
 @functools.cache

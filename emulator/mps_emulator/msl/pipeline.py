@@ -103,6 +103,23 @@ class Program:
                 )
             )
 
+    def unoptimized_ir(self):
+        """Returns (LLVM's IR before all optimizations, [Kernel]).
+
+        The IR has a function for each function of the program and of Metal's library.  Kernel
+        number n is called by the function mps_emulator_msl_thunk_n.
+        Raises the exceptions of analyse().
+        """
+        text, kernels = self.analyse()
+        with tempfile.TemporaryDirectory() as folder:
+            source = _write(folder, _PARSED_FILE, self._library_text(text, kernels))
+            output = os.path.join(folder, "program.ll")
+            options = [*toolchain.dialect_options(self.fast_math), "-DMSL_CODE", "-O2"]
+            options += ["-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm", source, "-o", output]
+            self._compile([self.clang, *options])
+            with open(output, encoding="utf-8") as file:
+                return file.read(), kernels
+
     def build_ptx(self, output, gpu, libdevice=None, whole_simdgroups=False):
         """Compiles the program to PTX, the assembly language of NVIDIA's GPUs.
 

@@ -1,0 +1,58 @@
+"""Each function and each argument of k2's kernels is as Apple's compiler writes it."""
+
+import pytest
+from k2mps.build.environment import Environment
+from k2mps.core import errors, project
+
+pytest.importorskip("mps_emulator", reason="the emulator's front end reads the kernels")
+
+from k2_mps_tests.apple import facts, functions, wheels  # noqa: E402
+
+
+def known(name):
+    """Returns the type of a function of AIR in the wheels, or None."""
+    found = [facts.load()[package].get(name) for package in wheels.PACKAGES]
+    return next((type for type in found if type), None)
+
+
+def test_each_function_has_the_type_that_apples_compiler_wrote():
+    used = facts.used_functions()
+    assert len(used) > 50
+    wrong = {name: (type, known(name)) for name, type in used if known(name) not in (None, type)}
+    assert wrong == {}
+
+
+def test_a_function_that_no_wheel_has_is_listed():
+    missing = {name for name, _ in facts.used_functions() if known(name) is None}
+    assert missing == set(facts.load()["elsewhere"])
+
+
+def test_each_argument_is_described_as_apples_compiler_describes_it():
+    seen = set(map(tuple, facts.load()["arguments"]))
+    used = facts.used_arguments()
+    assert len(used) > 10
+    assert {described: files for described, files in used.items() if described not in seen} == {}
+
+
+def test_names_in_air():
+    assert functions.in_air("metal::precise::exp(float)") == ("air.exp.f32", "float (float)")
+    assert functions.in_air("metal::fast::exp(float __vector(4))") == (
+        "air.fast_exp.v4f32",
+        "<4 x float> (<4 x float>)",
+    )
+    assert functions.in_air(
+        "unsigned int metal::simd_shuffle<unsigned int, void>(unsigned int, unsigned short,"
+        " unsigned long)"
+    ) == ("air.simd_shuffle.u.i32", "i32 (i32, i16)")
+    assert functions.in_air("metal::isnan(float)") is None
+    with pytest.raises(ValueError):
+        functions.in_air("something_else(float)")
+
+
+def test_the_wheels_say_the_same():
+    try:
+        libraries = wheels.load(Environment(project.find()))
+    except errors.K2mpsError as error:
+        pytest.skip(f"{error.what}: {error.why}")
+    found = facts.read(libraries, facts.used_functions())
+    assert facts.text(found) == facts.text(facts.load())
