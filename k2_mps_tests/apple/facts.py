@@ -81,8 +81,7 @@ def read(libraries, used) -> dict:
     wanted = set(used_arguments())
     builtins = {described[0] for described in wanted} - {"buffer", "type"}
     for package, library in libraries.items():
-        declared = {name: wheels.declaration(library, name) for name, _ in sorted(used)}
-        found[package] = {name: fact[0] for name, fact in declared.items() if fact}
+        found[package] = wheels.declarations(library, {name for name, _ in used})
         found["arguments"] |= wheels.arguments(library, builtins)
     found["arguments"] = sorted(map(list, found["arguments"] & wanted), key=str)
     found["elsewhere"] = load()["elsewhere"] if _FILE.exists() else {}

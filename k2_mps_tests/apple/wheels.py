@@ -1,6 +1,7 @@
 """Finds functions of AIR and arguments of kernels in the wheels of mlx and torch for macOS."""
 
-import itertools
+import collections
+import re
 import zipfile
 
 from k2mps.build.environment import Environment
@@ -35,18 +36,32 @@ def load(environment: Environment) -> dict[str, metallib.Metallib]:
     return found
 
 
-def declaration(library: metallib.Metallib, name: str):
-    """Returns (type of LLVM, attributes) of a function of AIR, or None if no kernel calls it."""
-    wanted = name.encode()
+def declarations(library: metallib.Metallib, names: set[str]) -> dict[str, str]:
+    """Returns {function of AIR: its type of LLVM} for those of `names` that a kernel calls."""
+    found = {}
+    for kernel in _having(library, names, 1):
+        for declared in _module(library, kernel).declarations():
+            if declared.name in names:
+                type = f"{declared.result} ({', '.join(declared.parameters)})"
+                found.setdefault(declared.name, type)
+    return found
+
+
+def _having(library: metallib.Metallib, names: set[str], count: int) -> list[str]:
+    """Returns kernels whose bitcode contains the names, up to `count` for each name."""
+    pattern = re.compile(b"|".join(re.escape(name.encode()) for name in sorted(names)))
+    seen = collections.Counter()
+    having = []
     for kernel in library.kernels:
-        if wanted not in bytes(library.bitcode(kernel)):
-            continue
-        module = Module(disassemble(library.bitcode(kernel), toolchain.find_clang()))
-        for found in module.declarations():
-            if found.name == name:
-                type = f"{found.result} ({', '.join(found.parameters)})"
-                return type, sorted(found.attributes)
-    return None
+        inside = set(pattern.findall(library.bitcode(kernel)))
+        if any(seen[name] < count for name in inside):
+            having.append(kernel)
+            seen.update(inside)
+    return having
+
+
+def _module(library: metallib.Metallib, kernel: str) -> Module:
+    return Module(disassemble(library.bitcode(kernel), toolchain.find_clang()))
 
 
 def arguments(library: metallib.Metallib, builtins: set[str]) -> set[tuple]:
@@ -60,13 +75,9 @@ def arguments(library: metallib.Metallib, builtins: set[str]) -> set[tuple]:
     found = set()
     kernels = library.kernels
     sample = kernels[:: max(len(kernels) // _SAMPLE, 1)]
-    for builtin in sorted(builtins):
-        wanted = f"air.{builtin}".encode()
-        having = (kernel for kernel in kernels if wanted in bytes(library.bitcode(kernel)))
-        sample += itertools.islice(having, _OF_EACH_BUILTIN)
+    sample += _having(library, {f"air.{builtin}" for builtin in builtins}, _OF_EACH_BUILTIN)
     for kernel in sample:
-        module = Module(disassemble(library.bitcode(kernel), toolchain.find_clang()))
-        for argument in module.arguments:
+        for argument in _module(library, kernel).arguments:
             fields = argument.fields
             if argument.kind != "buffer":
                 found.add((argument.kind, argument.type))
