@@ -358,7 +358,10 @@ _SPECIAL = {
 def _special_math():
     head = "".join(
         f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
-        f" return static_cast<T>(c10::metal::{function}(x)); }} }};\n"
+        f" return static_cast<T>(c10::metal::{function}(x)); }}"
+        # Some functions have no instance for bfloat.
+        f" bfloat operator()(const bfloat x) {{"
+        f" return bfloat(c10::metal::{function}(static_cast<float>(x))); }} }};\n"
         for name, function in _SPECIAL.items()
     )
     kernels = {}
