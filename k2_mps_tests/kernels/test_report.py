@@ -143,6 +143,21 @@ def launch(library, case, *arguments):
     assert "SIGABRT" in verdicts[bad]["why"] and "in launch" in verdicts[bad]["output"]
 
 
+def test_an_access_outside_of_a_buffer_that_changes_no_result(project):
+    path = project / KERNELS / "dense_fsa_vec.metal"
+    text = path.read_text()
+    begin = "const int row = params.first_rows[0] + int(group);"
+    assert text.count(begin) == 1
+    # With Metal's validation, such a load gives zero.
+    outside = "if (log_probs[1 << 20] != 0) return;"
+    path.write_text(text.replace(begin, f"{begin}\n  {outside}"))
+    verdicts = _report(project, "kernels/validated, first case")
+    bad = "validated, first case: dense_fsa_vec dense_fsa_vec"
+    assert _bad(verdicts) == {bad}
+    assert verdicts[bad]["why"].startswith("Metal's validation reports an access outside")
+    assert verdicts.keys() == {item.replace("plain", "validated") for item in _items(KERNELS_OF)}
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="the screen would freeze")
 def test_a_hang(project):
     path = project / KERNELS / "dense_fsa_vec.metal"
