@@ -6,6 +6,7 @@ gradient is a sum of posteriors, and each posterior has an error of 3 roundings.
 gradient is relative to the gradient's largest element.
 """
 
+import importlib
 import math
 
 import k2
@@ -319,7 +320,7 @@ def test_a_small_problem_takes_the_lattice(monkeypatch):
 def test_a_problem_with_too_many_states_takes_the_lattice(monkeypatch):
     case = Case(9, "ctc")
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
-    monkeypatch.setattr("k2.mps.ctc._MAX_STATES", 10)
+    monkeypatch.setattr(importlib.import_module("k2.mps.ctc"), "_MAX_STATES", 10)
     with k2.mps.counters() as counted:
         case.losses(MPS, use_double_scores=False)
     assert counted.dispatches not in (7, 8)

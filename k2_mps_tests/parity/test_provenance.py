@@ -287,3 +287,24 @@ def test_without_a_device_k2_is_for_the_cpu():
     assert reason[0] == "This is Linux; mps is the GPU of Apple Silicon."
     assert "UserWarning: " + "\n".join(reason) in result.stderr
     assert "k2 works on the CPU." in result.stderr
+
+
+LOADED_WITHOUT_MPS = """
+import sys
+import _k2
+_k2.version.with_mps = False
+import k2
+print(*sorted(name for name in sys.modules if name.startswith(("k2.mps.", "k2.compat"))))
+"""
+
+
+def test_a_build_without_mps_loads_only_what_other_devices_use():
+    result = python("-c", LOADED_WITHOUT_MPS)
+    assert result.returncode == 0, result.stderr
+    # These four modules have functions that k2 imports by name.
+    assert result.stdout.split() == [
+        "k2.mps.bridge",
+        "k2.mps.dense",
+        "k2.mps.no_graph",
+        "k2.mps.sums",
+    ]

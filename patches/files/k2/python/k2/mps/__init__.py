@@ -27,10 +27,39 @@ k2 raises a ``TypeError`` for a ragged tensor of ``torch.float64`` on mps.
 If k2 cannot use the device, ``k2.mps.unavailable_reason()`` returns the reason
 and a remedy.  k2 still works on the CPU then.
 '''
+import importlib
+import os
+from typing import Any
 from typing import Optional
 
-from .. import compatibility
-from .scores import public_scores
+import _k2
+
+# The module of each public name that is not defined here.
+_MODULES = {
+    'public_scores': '.scores',
+}
+
+
+class _Module:
+    '''A module of this package, which is loaded when it is first used.'''
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+def __getattr__(name: str) -> Any:
+    # `import k2` loads no module that is used on mps only.
+    if name in _MODULES:
+        module = importlib.import_module(_MODULES[name], __name__)
+        value = getattr(module, name)
+    elif os.path.isfile(os.path.join(__path__[0], f'{name}.py')):
+        value = _Module(f'{__name__}.{name}')
+    else:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return globals().setdefault(name, value)
 
 
 def is_available() -> bool:
@@ -44,9 +73,12 @@ def unavailable_reason() -> Optional[str]:
     Returns:
       A text of several lines, or None if k2 can use the device.
     '''
+    from .. import compatibility
     return compatibility.mps_problem(compatibility.facts())
 
 
-__all__ = ['is_available', 'public_scores', 'unavailable_reason']
+__all__ = [*_MODULES, 'is_available', 'unavailable_reason']
 
-compatibility.warn_without_mps()
+if _k2.version.with_mps:
+    from .. import compatibility
+    compatibility.warn_without_mps()
