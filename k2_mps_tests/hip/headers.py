@@ -73,12 +73,37 @@ def unit(names: tuple[str, ...]) -> str:
     )
 
 
+def host_calls_in(tree: Path, paths: list[str], torch: Path) -> list[str]:
+    """Compiles sources and headers of a ported tree as one file.
+
+    The stand-ins lack functions of CUDA's host libraries, so clang reports other errors too.
+
+    Args:
+      paths: of the sources and headers.
+      torch: the folder of an installed torch.
+    Returns:
+      clang's lines about host code that device code calls.
+    """
+    # array_ops.h comes before the files that include array_ops_inl.h.
+    first = ["device_math.h", "k2/csrc/array_ops.h", "k2/csrc/ragged_ops.h"]
+    includes = "\n".join(f'#include "{path}"' for path in [*first, *paths])
+    text = _UNIT.format(
+        torch="#include <c10/core/ScalarType.h>\n#include <c10/util/ArrayRef.h>", headers=includes
+    ).replace('#include "hip/hip_runtime.h"', '#include <cfloat>\n#include "hip/hip_runtime.h"')
+    return [line for line in _errors(tree, text, torch).splitlines() if "__host__" in line]
+
+
 def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
     """Compiles headers of a ported tree; returns clang's errors, empty if there are none.
 
     Args:
       torch: the folder of an installed torch.
     """
+    return _errors(tree, unit(names), torch)
+
+
+def _errors(tree: Path, text: str, torch: Path) -> str:
+    """Compiles a text; returns clang's errors, empty if there are none."""
     include = torch / "include"
     folders = [tree, STAND_IN, include, include / "torch/csrc/api/include"]
     folders.append(Path(sysconfig.get_path("include")))
@@ -86,13 +111,14 @@ def errors_in(tree: Path, names: tuple[str, ...], torch: Path) -> str:
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
             *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
+            "-ferror-limit=0",
             # Most headers test whether K2_WITH_CUDA is defined.  The value of this macro is 0,
             # because eval.h uses cooperative groups if the value is 1.
             *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
             *(f"-I{folder}" for folder in folders),
             "-",
         ],
-        input=unit(names),
+        input=text,
         capture_output=True,
         text=True,
     )

@@ -25,6 +25,20 @@ TOUCHING = [
     for patch in SERIES
     if any(path.startswith("k2/csrc/") and path.endswith(".h") for path in patch.edited)
 ]
+# Files without device code: the tests, code for mps, and files that include torch's tensors.
+_OTHER = ("k2/csrc/mps/", "_test.cu", "test_utils", "torch_util", "pytorch_context")
+
+
+def with_device_code(patch) -> list[str]:
+    """Returns the sources and headers of k2/csrc that a patch edits or adds."""
+    return [
+        path
+        for path in (*patch.edited, *patch.new_files)
+        if path.startswith("k2/csrc/")
+        and path.endswith((".cu", ".h"))
+        and not path.endswith("_inl.h")
+        and not any(part in path for part in _OTHER)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +83,24 @@ def test_each_patch_of_a_header_compiles_for_hips_device(k2, torch, tmp_path, na
     [commit] = [line[:40] for line in commits if line[41:] == subject]
     names = [*headers.DEVICE, *headers.HOST]
     assert headers.errors_in(ported(k2, commit, tmp_path), tuple(names), torch) == ""
+
+
+@pytest.mark.parametrize("patch", filter(with_device_code, SERIES), ids=lambda patch: patch.name)
+def test_the_device_code_of_each_patch_calls_no_host_code(k2, torch, tmp_path, patch):
+    commits = git(k2, "log", "--format=%H %s", "k2-mps").splitlines()
+    [commit] = [line[:40] for line in commits if line[41:] == patch.subject]
+    tree = ported(k2, commit, tmp_path)
+    assert headers.host_calls_in(tree, with_device_code(patch), torch) == []
+
+
+def test_a_header_that_is_for_the_host_in_hip_is_found(k2, torch, tmp_path):
+    """Plants a fault: a header of the series marks a function for the device with CUDA only."""
+    tree = ported(k2, "k2-mps", tmp_path)
+    header = tree / "k2/csrc/best_path_rounding.h"
+    header.write_text(header.read_text().replace(" || defined(__HIPCC__)", ""))
+    calls = "\n".join(headers.host_calls_in(tree, ["k2/csrc/intersect_dense.cu"], torch))
+    assert "best_path_rounding.h" in calls, calls
+    assert "call to __host__ function from __device__ function" in calls
 
 
 def test_the_header_for_torchs_tensors_compiles_for_hips_device(k2, torch, tmp_path):

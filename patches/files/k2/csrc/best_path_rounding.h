@@ -23,7 +23,7 @@
 // can include this file.  A file that includes it must provide FLT_EPSILON and
 // FLT_MAX.
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIPCC__)
 #define K2_HOST_AND_DEVICE __host__ __device__
 #else
 #define K2_HOST_AND_DEVICE
