@@ -352,7 +352,7 @@ _SPECIAL = {
         " modified_bessel_k1_forward scaled_modified_bessel_k0_forward"
         " scaled_modified_bessel_k1_forward sinc spherical_bessel_j0 trigamma"
     ).split()
-} | {"lgamma": "log_gamma"}
+}
 
 
 def _special_math():
