@@ -264,12 +264,13 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     assert sandbox.state() == "edited"
 
 
-@pytest.mark.parametrize("moment", ['*"switch --quiet"*', '*"rev-parse HEAD"'])
+@pytest.mark.parametrize("moment", ["*switch*", '*"rev-parse HEAD"', "*update-ref*", "*symbolic*"])
 def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, moment):
     """The user commits before git switches; or afterwards, while HEAD is detached."""
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
     done = tmp_path / "done"
-    commit = f"[ -e {done} ] || {{ touch {done}; echo mine > {k2}/mine; cd {k2};"
+    too_early = "false" if "switch" in moment else f"$real -C {k2} symbolic-ref -q HEAD >{done}.not"
+    commit = f"[ -e {done} ] || {too_early} || {{ touch {done}; echo mine > {k2}/mine; cd {k2};"
     commit += " $real add mine; $real -c user.name=a -c user.email=a@b commit -qm mine; }"
     env = support.shim(tmp_path / "bin", f'case "$*" in {moment}) {commit};; esac')
     result = sandbox.run("apply", env=env)

@@ -184,6 +184,10 @@ class Transaction:
                 checkout.git.run("switch", "--quiet", *back)
                 raise
             checkout.git.bytes("symbolic-ref", "HEAD", BRANCH_REF)
+            # If the user has committed between these calls, only the reflog has the commit.
+            last = checkout.git.text("rev-parse", "HEAD@{1}")
+            if last not in (head, self.head.commit) and checkout.is_ancestor(head, last):
+                self._move([(BRANCH_REF, last, head)])
         paths = checkout.changed_paths(self.head.commit, tip) if result.stderr else ()
         missed = [path for path in checkout.changed_files()[0] if path in paths] if paths else []
         if missed:  # git switches even if it could not write some files.
