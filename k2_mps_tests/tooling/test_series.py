@@ -261,6 +261,14 @@ def test_a_removed_patch_loses_its_line():
     assert series_file.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
 
 
+def test_a_comment_stays_above_its_patch():
+    old = b"# why\n\na.patch\n# about b\nb.patch\n  # at the end"
+    new = series_file.render_order(old, ["b.patch", "a.patch", "x.patch"])
+    assert new == b"# why\n# about b\nb.patch\na.patch\nx.patch\n  # at the end\n"
+    without = series_file.render_order(old, ["a.patch"])
+    assert without == b"# why\na.patch\n# about b\n  # at the end\n"
+
+
 @pytest.mark.parametrize(
     "name", ["../x.patch", "/x.patch", "a/x.patch", "x.txt", ".patch", "a b.patch", "-x.patch"]
 )

@@ -113,8 +113,9 @@ def check_name(name: str, where: str) -> None:
 def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """Returns the new contents of patches/series.
 
-    If the names are those of the old contents, the old bytes are returned.  Otherwise the only
-    comments that are kept are those at the top of the file and those that begin a group.
+    If the names are those of the old contents, the old bytes are returned.  Otherwise the comments
+    stay: at the top, at the beginning of a group, above the same patch or, if there is no such
+    patch any more, above the next patch or at the end.
 
     Args:
       old: the old contents.
@@ -128,13 +129,34 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
         groups = regroup(groups, names)
     text = os.fsdecode(old).splitlines()
     titles = {match[1]: match[0] for line in text if (match := _GROUP.fullmatch(line.strip()))}
-    top = itertools.takewhile(lambda line: line.startswith("#"), text)
+    top = [*itertools.takewhile(lambda line: line.startswith("#"), text)]
     lines = [line for line in top if not _GROUP.fullmatch(line.strip())]
+    above, last = _comments(text[len(top) :], names)
     for group in dict.fromkeys(groups.values()) or ("",):
         if group:
             lines += [*([""] if lines else []), titles[group]]
-        lines += [name for name in names if groups.get(name, "") == group]
-    return os.fsencode("".join(f"{line}\n" for line in lines))
+        for name in names:
+            if groups.get(name, "") == group:
+                lines += [*above.get(name, ()), name]
+    return os.fsencode("".join(f"{line}\n" for line in [*lines, *last]))
+
+
+def _comments(text: Sequence[str], names: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the comments above each patch, by its name, and those below the last patch.
+
+    Args:
+      text: the lines of the old contents, below the comments at the top.
+      names: the patches that the new contents have.
+    """
+    above: dict[str, list[str]] = {}
+    comments: list[str] = []
+    for line in text:
+        if line.strip() in names:
+            above.setdefault(line.strip(), []).extend(comments)
+            comments = []
+        elif line.strip().startswith("#") and not _GROUP.fullmatch(line.strip()):
+            comments.append(line)
+    return above, comments
 
 
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
