@@ -163,6 +163,13 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             refused(f"a {name} in progress", f"a {name} in progress", f"{DIVERGED}{begin}")
             for name, begin in IN_PROGRESS.items()
         ),
+        refused(
+            "a commit that is still to be picked",
+            "a cherry-pick in progress",
+            f"{DIVERGED} git checkout -q other; echo > two; git add two; git commit -qm two;"
+            " git checkout -q master; git cherry-pick other~1 other || true;"
+            " git add --all; git commit -qm picked",
+        ),
     ],
 )
 def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, status):

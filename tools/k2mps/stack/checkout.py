@@ -36,6 +36,8 @@ _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
+    # The commits that are still to be picked, after a `git commit` in the place of --continue.
+    "sequencer": "cherry-pick",
 }
 
 
