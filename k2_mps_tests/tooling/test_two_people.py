@@ -129,6 +129,33 @@ def test_a_changed_patch_that_conflicts_is_rebased_by_git(project):
     assert "+eighty-eight" in (project.root / "patches" / MPS).read_text()
 
 
+def test_a_patch_that_both_changed_is_combined_by_git(project):
+    """The list of the rebase has the others' commit, and b's commit as a fixup."""
+    fold(project, "a", MPS, CONTEXT, "line 70\n", "seventy\n")
+    fold(project, "b", MPS, CONTEXT, "line 71\n", "seventy-one\n")
+    assert merge(project, "a").returncode == 1
+    git(project.root, "merge", "--abort")
+    k2 = project.checkout
+    cover(project, "a")
+    git(project.root, "checkout", "--quiet", "b")
+    project.ok("apply")
+    theirs = git(k2, "rev-parse", "theirs~2")
+    change_list = f"sed -i.bak -e '1s/^pick/fixup/' -e '1i\\\npick {theirs}'"
+    environment = {"GIT_SEQUENCE_EDITOR": change_list, "GIT_EDITOR": ":"}
+    support.ran(
+        *("git", "rebase", "--interactive", project.pin, "k2-mps"),
+        cwd=k2,
+        env={**project.environment, **support.IDENTITY, **environment},
+    )
+    support.resolve(k2 / CONTEXT, "seventy\nseventy-one\n")
+    git(k2, "add", CONTEXT)
+    git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
+    finish_merge(project, "a")
+    assert len(project.order()) == 3
+    text = (project.root / "patches" / MPS).read_text()
+    assert "+seventy\n+seventy-one\n" in text
+
+
 def test_a_clone_without_the_versions_that_a_patch_names_says_how_to_make_them(project):
     """Two branches changed different lines of a file, and nobody has exported the series since.
 
