@@ -128,11 +128,16 @@ def test_a_conflict_is_gits_and_export_ends_the_rebase(sandbox, k2):
     export = f"k2mps export --onto {onto[:12]}"
     assert f"CONFLICT (content): Merge conflict in {CONTEXT}" in message
     assert f"rebase --continue, --skip or --abort; after the last one, {export}" in message
-    assert export in sandbox.ok("status")
+    status = sandbox.ok("status")
+    assert export in status and "Better line" not in status  # upstream's commit is not the user's
     for command in (["export"], ["fold", MPS], ["rebase", "--onto", onto], ["apply"]):
         sandbox.fails(1, *command)
     resolve(k2)
     assert f"next: {export}\n" in sandbox.ok("status")
+    assert "Better line" not in sandbox.fails(1, "apply")
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "seven\n")
+    assert "commit the edits, or git" in sandbox.ok("status")  # fold would refuse
+    git(k2, "checkout", "k2/csrc/array.cu")
     for command in (["export"], ["new", "x"], ["rebase", "--onto", onto]):
         assert export in sandbox.fails(1, *command)
     before = patches(sandbox)

@@ -71,7 +71,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = f"k2mps export --onto {current.base[:12]}"
     elif state is State.APPLIED and not changes:
         advice = ""
-    elif edited and on_branch and not users and current.tip_is_known:
+    elif edited and on_branch and not users and current.tip_is_known and not _is_rebased(current):
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
     elif users and on_branch and not edited and _may_export(current):
         advice = "k2mps export"

@@ -106,6 +106,8 @@ class Transaction:
         """
         last = of or self.head.tip
         ends = (self.pin.commit, tip, self.applied and self.applied.tip)
+        # Between the pin and these two, all commits are upstream's.
+        ends += (self.base, upstream.rebase_target(self.checkout))
         in_series = [commit for commit in ends if commit]
         if not last or last in in_series:
             return []
