@@ -197,3 +197,11 @@ def test_symbolic_links_are_found(sound):
     for path in ("patches/.hidden", "patches/files/folder"):
         (sound.root / path).symlink_to(sound.root)
     assert findings(sound) == [("patches/.hidden", 1, "link"), ("patches/files/folder", 1, "link")]
+
+
+def test_a_link_in_the_place_of_the_folder_is_found(sound):
+    """No command writes through the link, so `export` names it, too."""
+    (sound.root / "patches").rename(sound.root / "elsewhere")
+    (sound.root / "patches").symlink_to("elsewhere")
+    assert [(file, line) for file, line, _ in findings(sound)] == [("patches/series", 1)]
+    assert "through, a symbolic link" in sound.fails(1, "export")

@@ -119,8 +119,8 @@ def _check_merged(path: str, content: bytes) -> None:
 def read(directory: Path, path: str) -> File:
     """Reads the file of patches/ at this path; raises `SeriesError` if there is none."""
     target = str(directory)
-    for part in path.split("/"):
-        target = os.path.join(target, part)
+    for part in ("", *path.split("/")):
+        target = os.path.join(target, part) if part else target
         if os.path.islink(target):
             raise errors.SeriesError(
                 f"patches/{path} is, or goes through, a symbolic link",

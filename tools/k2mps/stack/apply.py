@@ -82,8 +82,8 @@ def _advice(transaction: Transaction, tip: str) -> str:
         command = f"rebase --onto {tip} {old.tip[:12]} {BRANCH}"
         return f"{git_in(checkout)} {command}, then k2mps export"
     leave = f"{git_in(checkout)} branch -m {BRANCH} my-{BRANCH}"
-    if transaction.changed:
-        # k2mps export would refuse to overwrite the changed files of patches/.
+    if transaction.changed or not old:
+        # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"
     onto = f" --onto {base[:12]}" if base not in ("", transaction.pin.commit) else ""
     return f"k2mps export{onto} makes patches of them; {leave} leaves them where they are"
