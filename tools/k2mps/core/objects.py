@@ -26,6 +26,8 @@ _CONFIGURATION = f"""\
 	attributesFile = {os.devnull}
 	# Compression would take a third of the time, and git compresses the objects later anyway.
 	looseCompression = 0
+[pack]
+	compression = 0
 [gc]
 	auto = 0
 [merge]
@@ -226,3 +228,42 @@ class Objects(Git):
         options = [word for parent in parents for word in ("-p", parent)]
         words = ("commit-tree", *options, "-F", "-", tree)
         return self.text(*words, stdin=os.fsencode(message), environment=environment)
+
+    def import_commits(self, commits: Iterable[bytes]) -> str:
+        """Makes the commits that `importable` describes; returns the id of the last one."""
+        how = ("fast-import", "--quiet", "--force", "--date-format=raw-permissive")
+        return self.text(*how, stdin=b"".join([*commits, b"get-mark :1\n"]))
+
+
+def importable(
+    parent: str,
+    changes: Mapping[str, File | Entry | None],
+    message: str,
+    author: str,
+    committer: str,
+) -> bytes:
+    """Returns the description of a commit for `git fast-import`.
+
+    Args:
+      parent: the id of the parent; empty for the commit that is described before this one.
+      changes: the changed files by path; None deletes a file.  An empty path is the whole tree.
+      author, committer: "NAME <EMAIL> SECONDS ZONE".
+    """
+    if message and not message.endswith("\n"):
+        message += "\n"
+    text = os.fsencode(message)
+    head = f"author {author}\ncommitter {committer}\ndata {len(text)}\n"
+    # The branch is in the temporary repository.  The mark lets git print the id.
+    parts = [b"commit refs/heads/made\nmark :1\n", os.fsencode(head), text]
+    if parent:
+        parts.append(f"from {parent}\n".encode())
+    for path, new in changes.items():
+        quoted = '"{}"'.format(path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+        if isinstance(new, File):
+            head = f"M {new.mode} inline {quoted}\ndata {len(new.content)}\n"
+            parts += [os.fsencode(head), new.content, b"\n"]
+        elif new:
+            parts.append(os.fsencode(f"M {new.mode} {new.id} {quoted}\n"))
+        else:
+            parts.append(os.fsencode(f"D {quoted}\n"))
+    return b"".join(parts)

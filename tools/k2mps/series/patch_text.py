@@ -42,6 +42,7 @@ import dataclasses
 import functools
 import os
 import re
+from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.series.hunks import Hunk, split
@@ -51,8 +52,9 @@ STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
 # The part of a diff that edits one regular file, in exactly the form that git writes.
 _EDIT = re.compile(
     rb"""^diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
-    (?:old\ mode\ %(mode)b\nnew\ mode\ %(mode)b\n|deleted\ file\ mode\ %(mode)b\n)?
-    (?:index\ (?P<old>[0-9a-f]{40})\.\.[0-9a-f]{40}(?:\ %(mode)b)?\n
+    (?:old\ mode\ (?P<old_mode>%(mode)b)\nnew\ mode\ (?P<new_mode>%(mode)b)\n
+      |deleted\ file\ mode\ (?P<deleted>%(mode)b)\n)?
+    (?:index\ (?P<old>[0-9a-f]{40})\.\.(?P<new>[0-9a-f]{40})(?:\ (?P<mode>%(mode)b))?\n
       (?:---\ a/(?P=path)\t?\n\+\+\+\ (?:b/(?P=path)\t?|/dev/null)\n)?
       (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@\n
         (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
@@ -72,6 +74,16 @@ _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 
+class Edit(NamedTuple):
+    """What a diff does with one file.  A mode or id is empty if the diff does not name it."""
+
+    path: str  # in k2's tree
+    old_mode: str  # six octal digits
+    old_id: str  # the blob's id, 40 hexadecimal digits
+    new_mode: str  # empty if the file is deleted
+    new_id: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Patch:
     name: str  # the file name under patches/
@@ -87,18 +99,20 @@ class Patch:
         return os.fsencode(self._head()) + self.diff
 
     @functools.cached_property
+    def edits(self) -> list[Edit]:
+        """What the diff does with each file, in order."""
+        edits = []
+        for match in _EDIT.finditer(self.diff):
+            old, new, deleted, kept = match.group("old_mode", "new_mode", "deleted", "mode")
+            modes_and_ids = (old or deleted or kept, match["old"], new or kept, match["new"])
+            fields = (os.fsdecode(field or b"") for field in (match["path"], *modes_and_ids))
+            edits.append(Edit(*fields))
+        return edits
+
+    @property
     def edited(self) -> tuple[str, ...]:
         """The files of k2's tree that the diff edits, in order."""
-        return tuple(os.fsdecode(match["path"]) for match in _EDIT.finditer(self.diff))
-
-    @functools.cached_property
-    def blobs(self) -> dict[str, str]:
-        """The blob ids of the files before the edit, by path.
-
-        If only the mode of a file changes, the file is absent.
-        """
-        edits = ((os.fsdecode(edit["path"]), edit["old"]) for edit in _EDIT.finditer(self.diff))
-        return {path: old.decode() for path, old in edits if old}
+        return tuple(edit.path for edit in self.edits)
 
     @functools.cached_property
     def hunks(self) -> list[Hunk]:
@@ -154,11 +168,17 @@ def mail_date(text: str) -> str:
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
-def _is_before_1970(date: str) -> bool:
-    """Whether a date as in mail is before 1970 in UTC, which a zone can make of 1970."""
+def raw_date(date: str) -> str:
+    """Returns a date as in mail in git's own form, such as "1700000000 +0100"."""
     import email.utils
 
-    return " 1970 " in date and email.utils.parsedate_to_datetime(date).timestamp() < 0
+    seconds = int(email.utils.parsedate_to_datetime(date).timestamp())
+    return f"{seconds} {date.rpartition(' ')[2]}"
+
+
+def _is_before_1970(date: str) -> bool:
+    """Whether a date as in mail is before 1970 in UTC, which a zone can make of 1970."""
+    return " 1970 " in date and raw_date(date).startswith("-")
 
 
 def check_path(path: str, where: str, new: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from k2mps.core import errors, objects
 from k2mps.core.git import quoted
-from k2mps.core.objects import Entry, File
+from k2mps.core.objects import Entry, File, importable
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_text import FROM
@@ -84,10 +84,7 @@ def commit(checkout: Checkout, contents: Mapping[str, File], tip: str) -> str:
       contents: patches/ and upstream.toml.
       tip: the last commit of the series.
     """
-    name = "refs/heads/applied"  # a ref of the temporary repository of checkout.objects
-    parts = [f"commit {name}\ncommitter {FROM} 0 +0000\ndata 0\nfrom {tip}\ndeleteall\n".encode()]
-    for path, file in contents.items():
-        head = f"M {file.mode} inline {path}\ndata {len(file.content)}\n"
-        parts += [os.fsencode(head), file.content, b"\n"]
-    checkout.objects.bytes("fast-import", "--quiet", "--force", stdin=b"".join(parts))
-    return checkout.objects.text("rev-parse", name)
+    who = f"{FROM} 0 +0000"
+    # The empty path stands for the tree of the parent, which is removed.
+    described = importable(tip, {"": None, **contents}, "", who, who)
+    return checkout.objects.import_commits([described])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.core.git import quoted
-from k2mps.core.objects import Objects
+from k2mps.core.objects import Entry, Objects
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
@@ -67,11 +67,9 @@ class Commit(NamedTuple):
 class Change(NamedTuple):
     """A change that a commit makes in one file."""
 
-    kind: str  # git's letter: A (added), M (modified), D (deleted) or T (another type)
     path: str
-    # The file's mode and blob id after the commit; zeros if the commit deletes the file.
-    mode: str
-    id: str
+    old: Entry | None  # before the commit; None if the commit adds the file
+    new: Entry | None  # after the commit; None if the commit deletes the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,8 +275,10 @@ class Checkout:
         fields = iter(git.split_z(output))
         for field in fields:
             if field.startswith(":"):
-                _, mode, _, id_, kind = field.split(" ")
-                changes.append(Change(kind, next(fields), mode, id_))
+                old_mode, new_mode, old_id, new_id, _ = field[1:].split(" ")
+                old = Entry(old_mode, old_id) if int(old_mode) else None
+                new = Entry(new_mode, new_id) if int(new_mode) else None
+                changes.append(Change(next(fields), old, new))
             else:
                 changes = changes_by_id[field] = []
         return changes_by_id

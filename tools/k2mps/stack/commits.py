@@ -3,27 +3,33 @@
 The author of a commit is the author of its patch.  The committer is fixed, and the committer's date
 is the date of the pinned commit.  So a commit's id depends only on the pin and on patches/.
 
-`apply_patch` applies a patch to a tree; `pick` applies the change of a commit to a tree.  A patch
-names a blob id for each file that it edits.  If the files in the tree have these ids, git applies
-the patch without a merge.  Otherwise git merges: the blobs that the patch names are the base.
+A patch names a blob id for each file before and after its edit.  If the files before the edit have
+these ids, and the patch's lines give blobs with the ids after the edit, `Line` adds the commit to
+the input of one `git fast-import`.  The same holds for a commit that `replay` moves, if the files
+that it changes are as they were below it.  Otherwise `apply_patch` or `pick` makes a tree, which
+takes several git processes: if the files do not have the ids, git merges, and the blobs that the
+patch names are the base.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.objects import FILE_MODE, Entry, Objects
+from k2mps.core.objects import EXECUTABLE_MODE, FILE_MODE, Entry, File, Objects, importable
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, patch_text
+from k2mps.series.hunks import Hunk
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack.checkout import Checkout, Commit
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+_LINE = re.compile(rb".*\n|.+")
 
 
 class Picked(NamedTuple):
@@ -55,27 +61,139 @@ def commit_patches(
     Raises:
       ConflictError: as for `series_tip`.
     """
-    objects, date, tip = checkout.objects, commit_date(checkout, pin.commit), base
-    tree = checkout.tree_of(base)
+    date = commit_date(checkout, pin.commit)
+    line = Line(checkout, base, date)
+    contents = checkout.objects.blobs(edit.old_id for patch in patches for edit in patch.edits)
     for patch in patches:
-        picked = apply_patch(checkout, patch, series, tree)
-        if picked.conflicts:
-            files = f"conflicts in {errors.some(picked.conflicts)}"
-            raise _refusal(errors.ConflictError, patch, files)
-        tree = picked.tree
-        tip = commit_of_patch(objects, patch, tree, tip, date)
-    return tip
+        files = _files_of(patch, series, line.entries, contents)
+        if files is None or not line.has_room(patch.new_files):
+            picked = apply_patch(checkout, patch, series, line.tree())
+            if picked.conflicts:
+                conflicts = f"conflicts in {errors.some(picked.conflicts)}"
+                raise _refusal(errors.ConflictError, patch, conflicts)
+            files = picked.tree
+        author = f"{patch.author} {patch_text.raw_date(patch.date) if patch.date else date}"
+        line.commit(files, patch.commit_message(), author)
+    return line.tip()
 
 
-def commit_of_patch(objects: Objects, patch: Patch, tree: str, parent: str, date: str) -> str:
-    """Commits the tree that a patch has made; returns the commit's id.
+class Line:
+    """Makes commits, one on top of the other; one git process makes them all at the end.
 
     Args:
-      date: the date of the committer, and of the author if the patch has no date; see
-        `commit_date`.
+      tip: the commit on which the first of the commits stands.
+      date: the committer's date, see `commit_date`.
     """
-    author = f"{patch.author} {patch.date or date}"
-    return objects.commit(tree, [parent], patch.commit_message(), author, f"{FROM} {date}")
+
+    def __init__(self, checkout: Checkout, tip: str, date: str):
+        self._objects, self._tip, self._date = checkout.objects, tip, date
+        self._waiting: list[bytes] = []  # commits that are not made yet
+        self._read_entries()
+
+    def _read_entries(self) -> None:
+        self.entries = self._objects.entries(self._tip)
+        self._folders = {folder for path in self.entries for folder in _folders_of(path)}
+
+    def has_room(self, paths: Iterable[str]) -> bool:
+        """Whether files at these paths can be added, beside the files of the last commit."""
+        return not any(
+            path in self.entries
+            or path in self._folders
+            or any(folder in self.entries for folder in _folders_of(path))
+            for path in paths
+        )
+
+    def commit(
+        self, changes: Mapping[str, File | Entry | None] | str, message: str, author: str
+    ) -> None:
+        """Adds a commit.
+
+        Args:
+          changes: the files that the commit changes; None deletes a file.  Or the id of the
+            commit's tree.
+          author: "NAME <EMAIL> SECONDS ZONE".
+        """
+        whole = isinstance(changes, str)
+        changes = {"": Entry("040000", changes)} if whole else changes
+        committer = f"{FROM} {self._date}"
+        start = "" if self._waiting else self._tip
+        self._waiting.append(importable(start, changes, message, author, committer))
+        if whole:
+            self.tip()
+            self._read_entries()
+            return
+        for path, new in changes.items():
+            self._folders.update(_folders_of(path))
+            if new:
+                self.entries[path] = new.entry if isinstance(new, File) else new
+            else:
+                self.entries.pop(path)
+
+    def tip(self) -> str:
+        """Returns the id of the last commit."""
+        if self._waiting:
+            self._tip = self._objects.import_commits(self._waiting)
+            self._waiting = []
+        return self._tip
+
+    def tree(self) -> str:
+        """Returns the tree of the last commit."""
+        return self._objects.text("rev-parse", f"{self.tip()}^{{tree}}")
+
+
+def _folders_of(path: str) -> list[str]:
+    return [str(folder) for folder in PurePosixPath(path).parents][:-1]
+
+
+def _files_of(
+    patch: Patch, series: Series, entries: Mapping[str, Entry], contents: dict[str, bytes]
+) -> dict[str, File | None] | None:
+    """Returns the files that a patch changes; None stands for a deleted file.
+
+    Args:
+      entries: the files before the patch.
+      contents: the contents of blobs by id; this function adds the edited files.
+    Returns:
+      The files; or None if git must apply the patch.
+    """
+    files: dict[str, File | None] = {path: series.files[path] for path in patch.new_files}
+    contents.update((file.entry.id, file.content) for file in files.values())
+    for edit in patch.edits:
+        old = entries.get(edit.path)
+        old_id = edit.old_id or (old.id if old else "")
+        if old != Entry(edit.old_mode, old_id) or old_id not in contents:
+            return None
+        hunks = [hunk for hunk in patch.hunks if hunk.path == edit.path]
+        file = File(_edited(contents[old_id], hunks), edit.new_mode == EXECUTABLE_MODE)
+        if edit.new_mode and file.entry.id == (edit.new_id or old_id):
+            files[edit.path] = file
+            contents[file.entry.id] = file.content
+        elif not edit.new_mode and not file.content:
+            files[edit.path] = None
+        else:
+            return None
+    return files
+
+
+def _edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
+    """Returns a file after an edit.
+
+    The caller must check the result's id, because this function does not compare the file with the
+    hunks.
+    """
+    old, new, at = _LINE.findall(content), [], 0
+    for hunk in hunks:
+        unchanged = hunk.new_start - bool(hunk.new_count) - len(new)
+        new += old[at : at + unchanged]
+        at += unchanged
+        for line, before in zip(hunk.body, (b"", *hunk.body)):
+            sign, text = line[:1], line[1:]
+            if sign in (b" ", b"+"):
+                new.append(text + b"\n")
+            elif sign == b"\\" and before[:1] != b"-":  # no newline at the end of the file
+                new[-1] = new[-1][:-1]
+            at += sign in (b" ", b"-")
+    return b"".join(new + old[at:])
 
 
 def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> Picked:
@@ -94,7 +212,9 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
             reason = f"k2 has no file {path}, or an earlier patch deletes it"
             raise _refusal(errors.SeriesError, patch, reason)
     stale = {
-        path: Entry(now[path].mode, id_) for path, id_ in patch.blobs.items() if id_ != now[path].id
+        edit.path: Entry(now[edit.path].mode, edit.old_id)
+        for edit in patch.edits
+        if edit.old_id not in ("", now[edit.path].id)
     }
     base = tree
     if stale:
@@ -188,19 +308,24 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
     Args:
       date: the committer's date of the new commits, see `commit_date`.
     """
-    objects, tree = checkout.objects, checkout.tree_of(tip)
+    line, changes_by_id = Line(checkout, tip, date), checkout.changes_of(commits)
     for commit in commits:
-        picked = pick(objects, commit, tree)
-        if picked.conflicts or picked.tree == tree:
-            conflicts = errors.some(picked.conflicts)
-            raise errors.K2mpsError(
-                f"{commit.subject!r} does not apply any more",
-                why=f"it changes the same lines of {conflicts}, or lines next to them"
-                if conflicts
-                else "it would change nothing any more",
-                next_command="change or delete that patch first; or fold the edits into it",
-            )
-        tree = picked.tree
-        author = f"{commit.author} {commit.when}"
-        tip = objects.commit(tree, [tip], commit.message, author, f"{FROM} {date}")
-    return tip
+        changes = changes_by_id[commit.id]
+        added = [change.path for change in changes if not change.old]
+        files = {change.path: change.new for change in changes}
+        unchanged = all(line.entries.get(change.path) == change.old for change in changes)
+        if not changes or not unchanged or not line.has_room(added):
+            tree = line.tree()
+            picked = pick(checkout.objects, commit, tree)
+            if picked.conflicts or picked.tree == tree:
+                conflicts = errors.some(picked.conflicts)
+                raise errors.K2mpsError(
+                    f"{commit.subject!r} does not apply any more",
+                    why=f"it changes the same lines of {conflicts}, or lines next to them"
+                    if conflicts
+                    else "it would change nothing any more",
+                    next_command="change or delete that patch first; or fold the edits into it",
+                )
+            files = picked.tree
+        line.commit(files, commit.message, f"{commit.author} {commit.when}")
+    return line.tip()

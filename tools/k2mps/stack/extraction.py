@@ -93,10 +93,10 @@ def _series(
     _check_linear(commits, where, pin)
     diffs = _diffs(checkout, commits)
     added = {
-        id_: [change for change in changes if change.kind == "A"]
+        id_: [change for change in changes if not change.old]
         for id_, changes in checkout.changes_of(commits).items()
     }
-    blobs = checkout.objects.blobs(change.id for some in added.values() for change in some)
+    blobs = checkout.objects.blobs(change.new.id for some in added.values() for change in some)
     _, groups = series_file.parse(order)
     files: dict[str, File] = {}
     patches = []
@@ -179,12 +179,12 @@ def _patch_of(
 
 def _new_file(change: Change, blobs: dict[str, bytes]) -> File:
     """Returns the file that a commit adds; raises SeriesError if patches/files cannot have it."""
-    if change.mode not in objects.MODES:
+    if change.new.mode not in objects.MODES:
         raise errors.SeriesError(
             f"{change.path} is a symbolic link or a submodule",
             next_command="remove it from the commit",
         )
-    file = File(blobs[change.id], change.mode == EXECUTABLE_MODE)
+    file = File(blobs[change.new.id], change.new.mode == EXECUTABLE_MODE)
     if file.executable and not file.content.startswith(b"#!"):
         raise errors.SeriesError(
             f"{change.path} is executable, but does not begin with #!",
