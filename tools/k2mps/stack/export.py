@@ -22,7 +22,8 @@ def export(
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
-      prune: whether to delete the patches that the branch no longer has, and their new files.
+      prune: whether to delete the patches that the branch no longer has, and their new files.  A
+        patch whose changes the new pin has is deleted anyway.
       onto: the upstream commit onto which git has rebased the branch, a result of
         `upstream.commit_of`; it becomes the pin.  Empty if the pin stays.
     Returns:
@@ -42,10 +43,12 @@ def export(
             )
         plan = extraction.plan(project, checkout, commits, pin if onto else None)
         transaction.check_files(plan, "export")
-        if plan.removed and not prune:
+        superseded = _superseded(transaction, pin, plan.removed)
+        dropped = [path for path in plan.removed if path not in superseded]
+        if dropped and not prune:
             raise errors.K2mpsError(
-                f"the branch does not have {', '.join(plan.removed)}",
-                why=_why_dropped(transaction, pin, plan.removed),
+                f"the branch does not have {', '.join(dropped)}",
+                why="the commits may have been dropped by mistake",
                 next_command=f"k2mps export {f'--onto {onto[:12]} ' if onto else ''}--prune, which"
                 " deletes them",
             )
@@ -53,19 +56,22 @@ def export(
     return plan, pin
 
 
-def _why_dropped(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> str:
-    """Returns why the branch may lack the patches among the files `removed`."""
-    checkout, tree = transaction.checkout, transaction.checkout.tree_of(pin.commit)
-    dropped, superseded = "the commits may have been dropped by mistake", []
-    if pin.commit == transaction.pin.commit or not transaction.applied:
-        return dropped
+def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
+    """Returns the files of the patches, among the files `removed`, whose changes a new pin has.
+
+    The merge of such a patch with the new pin changes nothing.
+    """
+    checkout, files = transaction.checkout, set()
+    if not removed or pin.commit == transaction.pin.commit or not transaction.applied:
+        return files
+    tree = checkout.tree_of(pin.commit)
     for commit in checkout.commits(f"{transaction.pin.commit}..{transaction.applied.tip}"):
         path = f"patches/{extraction.name_of(commit)}"
-        if path in removed and pick(checkout.objects, commit, tree).tree == tree:
-            superseded.append(path)
-    if not superseded:
-        return dropped
-    return f"k2 has the changes of {', '.join(superseded)} at {pin.commit[:12]}"
+        if path in removed and pick(checkout.objects, commit, tree) == (tree, []):
+            changes = checkout.changes_of([commit])[commit.id]
+            files |= {path, *(f"patches/files/{change.path}" for change in changes)}
+            checkout.reporter.info(f"k2 has the changes of {path} at {pin.commit[:12]}")
+    return files
 
 
 def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
