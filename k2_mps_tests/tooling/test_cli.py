@@ -136,17 +136,6 @@ def test_without_a_command_the_tool_prints_the_state_and_the_next_step(sandbox):
     assert found["patches"].startswith("changed since")
 
 
-@pytest.mark.parametrize(
-    "words, found",
-    [(["stat"], "plain,status"), (["build", "--dev"], "plain,--device")],
-    ids=["a command", "an option"],
-)
-def test_the_shell_completes(sandbox, words, found):
-    line = {"COMP_WORDS": " ".join(["k2mps", *words]), "COMP_CWORD": str(len(words))}
-    out = sandbox.run(env={"_K2MPS_COMPLETE": "bash_complete", **line}).stdout
-    assert out.strip() == found
-
-
 def test_the_clone_is_the_one_above_or_the_tools_own(empty, tmp_path):
     (empty.root / "deep/er").mkdir(parents=True)
     for folder, checkout, warning in (

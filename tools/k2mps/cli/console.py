@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from k2mps.core import errors
-from k2mps.core.progress import Reporter, Section, Update
+from k2mps.core.progress import Reporter, Update
 
 # The seconds from one line of progress to the next, if standard output is not a terminal.
 SECONDS_BETWEEN_LINES = 30.0
@@ -69,15 +69,9 @@ class Console(Reporter):
             shown.add_row(*map(errors.visible, itertools.compress(row, used)))
         console.Console().print(shown, markup=False)
 
-    def result(self, facts: object, section: Section | None = None) -> None:
-        """Prints `section`, which is text for people; if it is None, prints `facts` as JSON."""
-        if section is None:
-            self.info(json.dumps(facts, indent=2, default=vars))
-            return
-        title, lines, head, rows = section
-        for line in (title, *(f"  {line}" for line in lines)):
-            self.info(line)
-        self.table(head, rows)
+    def result(self, facts: object) -> None:
+        """Prints facts as JSON."""
+        self.info(json.dumps(facts, indent=2, default=vars))
 
     @contextlib.contextmanager
     def task(self, title: str, log: Path | None = None) -> Iterator[Update]:

@@ -32,7 +32,3 @@ class Reporter:
           log: the file to which the whole output of the task is written.
         """
         yield lambda done, total, detail: None
-
-
-# A result as text for people: a title, lines of text, the table's head, and the table's rows.
-Section = tuple[str, Sequence[str], Sequence[str], Sequence[Sequence[str]]]
