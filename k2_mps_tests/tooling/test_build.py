@@ -233,10 +233,19 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
     assert answer(sandbox) == "42"
 
 
-def test_uncommitted_edits_of_an_unpatched_checkout_are_refused(sandbox):
+def test_an_edit_of_an_unpatched_checkout_in_a_file_of_the_series_is_refused(sandbox):
+    sandbox.obtain()
+    support.write(sandbox.checkout, {"k2/csrc/answer.cc": "mine\n"})
+    assert "\tk2/csrc/answer.cc\n" in fails(sandbox, 1)
+
+
+def test_an_edit_of_an_unpatched_checkout_in_another_file_is_kept_and_built(sandbox):
     sandbox.obtain()
     support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})
-    assert "\tk2/csrc/context.h\n" in fails(sandbox, 1)
+    build(sandbox)
+    assert answer(sandbox) == "42"
+    assert (sandbox.checkout / "k2/csrc/context.h").read_text() == "mine\n"
+    assert "-edited-" in trees(sandbox)[0]
 
 
 def test_another_series_is_built_in_another_tree(sandbox):

@@ -31,18 +31,20 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import mps_emulator
-
 from k2_mps_tests import ending
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
-# The emulator's counters, in the order of its library.
-COUNTERS = [field.name for field in dataclasses.fields(mps_emulator.Counters)]
-
 # Inlined functions that wait.  The site of such a wait is the line of the function's caller.
 ON_BEHALF = ("EvalPtr<", "EvalAccessor<")
+
+
+def _counter(name):
+    """Returns the number of a counter in the emulator's library."""
+    import mps_emulator  # `make build` installs it
+
+    return [field.name for field in dataclasses.fields(mps_emulator.Counters)].index(name)
 
 
 def _check(condition, message):
@@ -80,7 +82,7 @@ class Runner:
         env = dict(
             os.environ,
             LD_PRELOAD=str(self.library),
-            WAITS_COUNTER=str(COUNTERS.index("waits_with_work")),
+            WAITS_COUNTER=str(_counter("waits_with_work")),
             WAITS_DROP=" ".join(f"{module} {offset}" for module, offset in drop),
             WAITS_RECORD=str(record),
             PYTORCH_ENABLE_MPS_FALLBACK="1",
