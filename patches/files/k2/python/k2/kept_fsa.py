@@ -28,6 +28,10 @@ import k2
 # What keep() has returned, by id(), as long as a backward pass may need it.
 _alive = weakref.WeakValueDictionary()
 
+# For save_for_backward(), if there is no tensor to save.  A backward pass that
+# reads it raises torch's error if another one has freed the graph.
+NOTHING = torch.empty(0)
+
 
 def keep(fsas: 'k2.Fsa') -> 'k2.Fsa':
     '''Return an Fsa for a backward pass, without a copy.

@@ -24,7 +24,7 @@ import torch
 import _k2
 from k2.first_gradient import first_gradient_only
 from k2.inference_mode import outside_inference_mode
-from k2.kept_fsa import keep, kept
+from k2.kept_fsa import NOTHING, keep, kept
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
 from k2.mps.not_taken import reasons
@@ -137,6 +137,7 @@ class _TotScores(torch.autograd.Function):
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.scores = forward, backward
             ctx.fsas = keep(fsas)
+            ctx.save_for_backward(NOTHING)
         # Autograd attaches this function to the tensor that forward() returns.
         # The cache must keep a tensor without autograd, so return another
         # tensor.
@@ -145,6 +146,7 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
+        ctx.saved_tensors
         kept(ctx.fsas)
         forward, backward = ctx.scores
         if backward is None:
@@ -170,11 +172,13 @@ class _Scores(torch.autograd.Function):
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.is_forward, ctx.scores = is_forward, scores
             ctx.fsas = keep(fsas)
+            ctx.save_for_backward(NOTHING)
         return scores.rounded()
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
+        ctx.saved_tensors
         kept(ctx.fsas)
         arc_grad = _k2.mps_double_scores_backprop(
             ctx.batched, is_forward=ctx.is_forward, scores=ctx.scores,
@@ -193,11 +197,13 @@ class _ArcPost(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             ctx.batched, ctx.scores = batched, (forward, backward)
             ctx.fsas = keep(fsas)
+            ctx.save_for_backward(NOTHING)
         return _k2.mps_double_arc_post(batched, forward, backward)
 
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
+        ctx.saved_tensors
         kept(ctx.fsas)
         forward, backward = ctx.scores
         forward_grad, backward_grad = _k2.mps_double_arc_post_backprop(
