@@ -22,7 +22,7 @@ def main() -> int:
     try:
         libraries = wheels.load(Environment(project.find()))
     except errors.K2mpsError as error:
-        print(error.what, error.why, sep="\n")
+        print(error.message, error.why, sep="\n")
         return UNREACHABLE
     used = facts.used_functions()
     found = facts.read(libraries, used)

@@ -147,7 +147,7 @@ def main():
     try:
         library = wheels.load(Environment(project.find()))[_TORCH]
     except errors.K2mpsError as error:
-        print(error.what, error.why, sep="\n")
+        print(error.message, error.why, sep="\n")
         return UNREACHABLE
     log_probs, targets, frames, lengths = inputs()
     leaf = log_probs.double().requires_grad_(True)

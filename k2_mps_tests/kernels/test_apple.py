@@ -53,6 +53,6 @@ def test_the_wheels_say_the_same():
     try:
         libraries = wheels.load(Environment(project.find()))
     except errors.K2mpsError as error:
-        pytest.skip(f"{error.what}: {error.why}")
+        pytest.skip(f"{error.message}: {error.why}")
     found = facts.read(libraries, facts.used_functions())
     assert facts.text(found) == facts.text(facts.load())
