@@ -92,10 +92,8 @@ def carry(onto: str) -> tuple[bool, list[str]]:
     lines = []
     for words in (("rebase", "--onto", onto), ("lint",), ("build",), ("test", *SUITES)):
         done = shown(*words)
-        dropped = re.search(r"^  why: k2 has the changes of (.*) at ", done.stdout, re.MULTILINE)
-        if dropped:
-            lines += [f"* {path} is dropped: upstream has it" for path in dropped[1].split(", ")]
-            done = shown("export", "--onto", onto, "--prune")
+        dropped = re.findall(r"^k2 has the changes of (.*) at ", done.stdout, re.MULTILINE)
+        lines += [f"* {path} is dropped: upstream has it" for path in dropped]
         lines.append(f"* `k2mps {' '.join(words)}`: {'failed' if done.returncode else 'passed'}")
         if done.returncode:
             return False, [*lines, *quoted(done.stdout.splitlines()[-LAST:])]
