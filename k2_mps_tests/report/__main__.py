@@ -137,15 +137,11 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextlib.contextmanager
-def _awake():
-    """Keeps a Mac from sleeping."""
-    if sys.platform != "darwin":
-        yield
-        return
-    with contextlib.suppress(OSError):
-        subprocess.Popen(["caffeinate", "-dims", "-w", str(os.getpid())])
-    yield
+def _keep_awake() -> None:
+    """Keeps a Mac from sleeping while this process runs."""
+    if sys.platform == "darwin":
+        with contextlib.suppress(OSError):
+            subprocess.Popen(["caffeinate", "-dims", "-w", str(os.getpid())])
 
 
 def main() -> int:
@@ -175,11 +171,11 @@ def main() -> int:
 
 def _run(report: _Report) -> int:
     status = 0
-    with _awake():
-        try:
-            report.run()
-        except _Interrupted as interrupted:
-            status = 128 + interrupted.number
+    try:
+        _keep_awake()
+        report.run()
+    except _Interrupted as interrupted:
+        status = 128 + interrupted.number
     _ignore_signals()
     report.write()
     bad = list(report.record.bad())

@@ -75,6 +75,19 @@ def cover(project, branch):
     git(project.checkout, "branch", "--quiet", "theirs", "k2-mps")
 
 
+def apply_both_after_a_conflict(project):
+    """Gives up the merge of a, which conflicts; then `theirs` is a's series, and `k2-mps` b's.
+
+    Returns the checkout.
+    """
+    assert merge(project, "a").returncode == 1
+    git(project.root, "merge", "--abort")
+    cover(project, "a")
+    git(project.root, "checkout", "--quiet", "b")
+    project.ok("apply")
+    return project.checkout
+
+
 def finish_merge(project, branch):
     """Ends a merge as docs/contributing.md says: the branch k2-mps has the patches of both."""
     git(project.root, "merge", "--quiet", "--strategy=ours", "--no-commit", branch)
@@ -113,12 +126,7 @@ def test_a_changed_patch_that_conflicts_is_rebased_by_git(project):
     """Each of two people changes a patch, in neighbouring lines."""
     fold(project, "a", MPS, CONTEXT, "line 88\n", "eighty-eight\n")
     fold(project, "b", ARRAY, CONTEXT, "line 89\n", "eighty-nine\n")
-    assert merge(project, "a").returncode == 1
-    git(project.root, "merge", "--abort")
-    k2 = project.checkout
-    cover(project, "a")
-    git(project.root, "checkout", "--quiet", "b")
-    project.ok("apply")
+    k2 = apply_both_after_a_conflict(project)
     # The first commit of three is the patch that a changed; b's commits above it move onto it.
     support.shell(k2, "git rebase --onto theirs~2 k2-mps~2 k2-mps || true")
     support.resolve(k2 / CONTEXT, "eighty-eight\neighty-nine\n")
@@ -133,12 +141,7 @@ def test_a_patch_that_both_changed_is_combined_by_git(project):
     """The list of the rebase has the others' commit, and b's commit as a fixup."""
     fold(project, "a", MPS, CONTEXT, "line 70\n", "seventy\n")
     fold(project, "b", MPS, CONTEXT, "line 71\n", "seventy-one\n")
-    assert merge(project, "a").returncode == 1
-    git(project.root, "merge", "--abort")
-    k2 = project.checkout
-    cover(project, "a")
-    git(project.root, "checkout", "--quiet", "b")
-    project.ok("apply")
+    k2 = apply_both_after_a_conflict(project)
     theirs = git(k2, "rev-parse", "theirs~2")
     change_list = f"sed -i.bak -e '1s/^pick/fixup/' -e '1i\\\npick {theirs}'"
     environment = {"GIT_SEQUENCE_EDITOR": change_list, "GIT_EDITOR": ":"}
