@@ -177,7 +177,7 @@ def _decoding(size, device):
     def streaming():
         topology, scores = inputs()
         search = k2.OnlineDenseIntersecter(topology, num_seqs, max_active_states=500, **beams)
-        states = [None] * num_seqs
+        states = [k2.DecodeStateInfo() for _ in range(num_seqs)]
         for chunk in scores.split(CHUNK, dim=1):
             _, states = search.decode(dense(chunk.contiguous()), states)
 

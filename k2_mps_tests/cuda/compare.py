@@ -6,7 +6,7 @@ both builds.  The change of an operation is the median of the ratios of all roun
 error of a change is half the width of the notch in a box plot: 1.57 interquartile ranges
 divided by the square root of the number of rounds (McGill, Tukey and Larsen, Variations
 of box plots, 1978).  Exit status: 1 if a change minus the change's error is more than
-LIMIT.
+LIMIT.  After Ctrl-C, the table is of the rounds that are complete.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-ROUNDS = 27  # On an H200, these rounds took seven minutes and gave errors of 2% to 12%.
+ROUNDS = 27  # On an H100, these rounds take eleven minutes; five give errors of 7% to 59%.
 REPEATS = 11
 LIMIT = 0.03
 SIZE = (32, 500, 60)  # utterances, frames, symbols
@@ -119,14 +119,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, help="the folder in which run.sh has built")
     parser.add_argument("--preload", default="", help="a library for LD_PRELOAD")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
     parser.add_argument("--measure", action="store_true")
     options = parser.parse_args()
     if options.measure:
         return measure()
     rounds = []
-    for i in range(ROUNDS):
-        trees = ("base", "series") if i % 2 == 0 else ("series", "base")
-        rounds.append({tree: run(options.root, tree, options.preload) for tree in trees})
+    try:
+        for i in range(options.rounds):
+            trees = ("base", "series") if i % 2 == 0 else ("series", "base")
+            rounds.append({tree: run(options.root, tree, options.preload) for tree in trees})
+            print(f"round {i + 1} of {options.rounds} is complete", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        if len(rounds) < 2:  # Quartiles need two rounds.
+            raise
+    report(rounds)
+
+
+def report(rounds):
+    """Prints the table of rounds, a list of {tree: {operation: seconds}}."""
     slower = []
     print(f"{'milliseconds':<45} {'without':>10} {'with':>10} {'change':>8} {'error':>7}")
     for name in rounds[0]["base"]:
