@@ -443,7 +443,7 @@ class _BuildTree:
         packages = environment.site_packages
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_CXX_STANDARD": "20",  # required by torch's CMake package
+            "CMAKE_CXX_STANDARD": "20",  # the standard of torch's headers
             "CMAKE_MAKE_PROGRAM": str(environment.program("ninja")),
             "CMAKE_PROJECT_k2_INCLUDE": str(environment.project.root / "CMakeLists.overlay.cmake"),
             "K2_ENABLE_BENCHMARK": "OFF",
