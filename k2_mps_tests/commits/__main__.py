@@ -1,11 +1,11 @@
 """`k2mps upstream --check`: builds and tests each commit of a pull request.
 
 The check builds each commit twice, in a worktree under build/.  The first build has K2_WITH_MPS
-off, as in upstream; k2's own suite then runs on the CPU.  The second build has K2_WITH_MPS on; a
-short program then imports k2 and uses an FSA.  Commits without the option K2_WITH_MPS have no
-second build.  There are two build trees, one for all first builds and one for all second builds.
-So a build compiles only what a commit changes.  k2's style checkers read the lines that a commit
-adds.
+off, as in upstream; k2's own suite then runs on the CPU.  The second build has K2_WITH_MPS on; the
+suite then runs on mps, with the tests of mps that the commit has.  Commits without the option
+K2_WITH_MPS have no second build, and commits whose Python does not know mps only import k2.  There
+are two build trees, one for all first builds and one for all second builds.  So a build compiles
+only what a commit changes.  k2's style checkers read the lines that a commit adds.
 
 The builds of the last commit compile each file alone, which finds a missing #include.  All other
 builds compile several files at once.  A quick check runs k2's suite on the last commit only.
@@ -34,11 +34,14 @@ from k2mps.stack.checkout import Checkout, Commit
 from k2_mps_tests import ending
 from k2_mps_tests.commits import style
 
-SUITE = "upstream-cpu"
+SUITES = {Device.CPU: "upstream-cpu", Device.MPS: "upstream-mps"}
 # A build without optimization finds the errors of an optimized build, in a third of the time.
 QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
 EACH_ALONE = (*QUICK, "-DK2_UNITY=OFF")
 OPTION = "cmake/mps.cmake"
+# Without these files, k2's Python does not know mps, or k2 has no code for the RNN-T losses there.
+PYTHON, KERNELS = "k2/python/tests/mps_device_test.py", "k2/csrc/mps/mutual_information.cu"
+WITHOUT_KERNELS = ("-k", "not rnnt and not mutual_information")
 FSA = """\
 import k2
 fsa = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0.5\\n1 2 -1 0.25\\n2")])
@@ -90,7 +93,13 @@ def check(
                     worktree = at_commit(checkout, folder, commit.id)
                     found = [
                         tried(environment, worktree, Device.CPU, arguments, tests),
-                        tried(environment, worktree, Device.MPS, arguments)
+                        tried(
+                            environment,
+                            worktree,
+                            Device.MPS,
+                            arguments,
+                            tests and (folder / PYTHON).is_file(),
+                        )
                         if (folder / OPTION).is_file()
                         else ("-", True),
                     ]
@@ -122,7 +131,7 @@ def tried(
         built = builder.build(environment, worktree, request)
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
-    (suite,) = suites.choose([SUITE])
+    (suite,) = suites.choose([SUITES[device]])
     if not tests:
         # On the CPU, there must be no mps device, not even the emulated one.
         variables = suite.variables if device is Device.CPU else {}
@@ -131,7 +140,8 @@ def tried(
         root = environment.project.build_root
         outcome = environment.run(["-c", FSA], cwd=root, environment=settings)
         return "\n".join(outcome.lines[-8:]), outcome.status == 0
-    result = suites.run(environment, suite, built)
+    lacks_kernels = device is Device.MPS and not (worktree.directory / KERNELS).is_file()
+    result = suites.run(environment, suite, built, WITHOUT_KERNELS if lacks_kernels else ())
     return "\n".join([result.summary, *result.output[-20:]]), result.ok
 
 

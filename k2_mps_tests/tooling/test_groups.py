@@ -11,7 +11,7 @@ from k2_mps_tests.tooling.support import git
 
 ORDER = b"""\
 # why
-# fixes-core: one
+# shared-memory: one
 a.patch
 b.patch
 
@@ -22,8 +22,8 @@ c.patch
 d.patch
 """
 GROUPS = {
-    "a.patch": "fixes-core",
-    "b.patch": "fixes-core",
+    "a.patch": "shared-memory",
+    "b.patch": "shared-memory",
     "c.patch": "device",
     "d.patch": "extras",
 }
@@ -35,26 +35,26 @@ def test_a_comment_with_a_colon_begins_a_group():
 
 
 @pytest.mark.parametrize(
-    "before", [b"# device: x\na.patch\n", b"# fixes-core: x\na.patch\n", b"a.patch\n"]
+    "before", [b"# device: x\na.patch\n", b"# shared-memory: x\na.patch\n", b"a.patch\n"]
 )
 def test_groups_out_of_order_are_refused(before):
     with pytest.raises(errors.SeriesError):
-        series_file.parse(before + b"# fixes-core: y\nb.patch\n")
+        series_file.parse(before + b"# shared-memory: y\nb.patch\n")
 
 
 @pytest.mark.parametrize(
     "names, groups",
     [
-        ("abcd", "ffde"),
-        ("axbcd", "fffde"),  # A new patch joins the group of the patch before it.
-        ("abcxd", "ffdde"),
-        ("abcdx", "ffdee"),
-        ("xabcd", "fffde"),
-        ("bacd", "ffde"),
-        ("acbd", "fffe"),  # c joins the group of the patches around it.
-        ("abdc", "ffdd"),
-        ("dabc", "fffd"),
-        ("bd", "fe"),
+        ("abcd", "ssde"),
+        ("axbcd", "sssde"),  # A new patch joins the group of the patch before it.
+        ("abcxd", "ssdde"),
+        ("abcdx", "ssdee"),
+        ("xabcd", "sssde"),
+        ("bacd", "ssde"),
+        ("acbd", "ssse"),  # c joins the group of the patches around it.
+        ("abdc", "ssdd"),
+        ("dabc", "sssd"),
+        ("bd", "se"),
     ],
 )
 def test_patches_keep_their_groups_in_another_order(names, groups):
@@ -65,7 +65,7 @@ def test_patches_keep_their_groups_in_another_order(names, groups):
 def test_a_new_order_keeps_the_comments_of_groups():
     order = series_file.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
-        b"# why\n\n# fixes-core: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
+        b"# why\n\n# shared-memory: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
     )
     assert series_file.render_order(ORDER, list(GROUPS)) == ORDER
 
@@ -77,21 +77,21 @@ def grouped(sandbox):
     names = order.read_text().split()
     sandbox.ok("apply")
     order.write_text(
-        f"# fixes-core: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n"
+        f"# shared-memory: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n"
     )
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
     sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
-    support.write_cover_letters(sandbox, "fixes-core", "device", "extras")
+    support.write_cover_letters(sandbox, "shared-memory", "device", "extras")
     return sandbox
 
 
 def test_the_last_group_may_have_one_patch(sandbox):
     order = sandbox.root / "patches/series"
     first, second, last = order.read_text().split()
-    order.write_text(f"# fixes-core: a\n{first}\n{second}\n# extras: b\n{last}\n")
+    order.write_text(f"# shared-memory: a\n{first}\n{second}\n# extras: b\n{last}\n")
     assert patch_folder.load(sandbox.root / "patches").last_group == "extras"
 
 
@@ -122,7 +122,7 @@ def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):
     grouped.ok("export", "--prune")
     order = grouped.root / "patches/series"
     lines = [line for line in order.read_text().split("\n") if line[:1] != "#"]
-    order.write_text("\n".join(["# fixes-core: a", *lines]))
+    order.write_text("\n".join(["# shared-memory: a", *lines]))
     text = (grouped.checkout / path).read_text()
     support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
     assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")
@@ -140,6 +140,51 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
     assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     assert "has no group scores" in grouped.fails(1, "upstream", "--group", "scores")
+
+
+@pytest.fixture
+def fixes(sandbox):
+    """The sample series; the second patch is a group of fixes, with a patch for the series only."""
+    order = sandbox.root / "patches/series"
+    names = order.read_text().split()
+    sandbox.ok("apply")
+    order.write_text(f"# device: a\n{names[0]}\n# fixes-core: b\n{names[1]}\n{names[2]}\n")
+    support.commit(sandbox.checkout, "more at head", {"k2/csrc/mps/context.mm": "// more\n"})
+    sandbox.ok("export")
+    assert "more-at-head.patch" in order.read_text()
+    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
+    support.write_cover_letters(sandbox, "device", "fixes-core")
+    return sandbox
+
+
+def subjects(sandbox, branch):
+    return git(sandbox.checkout, "log", "--format=%s", f"{sandbox.pin}..{branch}").splitlines()
+
+
+def test_a_group_of_fixes_is_a_branch_on_the_pin(fixes):
+    fixes.ok("upstream", "--group", "fixes-core", "--branch", "alone")
+    all_subjects = subjects(fixes, "k2-mps")
+    assert all_subjects[0] == "more at head" and all_subjects[-1] == "context: know mps"
+    assert subjects(fixes, "alone") == all_subjects[1:-1]
+    assert "k2/csrc/mps" not in git(fixes.checkout, "ls-tree", "-r", "--name-only", "alone")
+
+
+def test_a_group_of_fixes_in_the_series_has_all_its_patches(fixes):
+    fixes.ok("upstream", "--group", "fixes-core", "--in-series", "--branch", "series")
+    assert subjects(fixes, "series") == subjects(fixes, "k2-mps")
+
+
+def test_a_fix_that_needs_another_group_is_refused(fixes):
+    support.edit(fixes.checkout / "k2/csrc/mps/context.mm", "// more", "// all")
+    fixes.ok("new", "needs mps")
+    message = fixes.fails(1, "upstream", "--group", "fixes-core", "--branch", "alone")
+    assert "patches/needs-mps.patch does not apply to k2 alone" in message
+
+
+def test_only_a_patch_at_head_may_edit_what_its_own_group_adds():
+    groups = {"a.patch": "fixes-core", "b.patch": "fixes-core", "b-at-head.patch": "fixes-core"}
+    assert not series_file.may_edit(groups, "b.patch", "a.patch")
+    assert series_file.may_edit(groups, "b-at-head.patch", "a.patch")
 
 
 def test_lint_finds_a_status_that_does_not_fit_the_group(grouped):

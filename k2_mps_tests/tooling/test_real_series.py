@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from k2mps.core import project
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, series_file
 from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.commits import style
@@ -85,3 +85,20 @@ def test_export_gives_the_same_patches(clone):
             path.unlink()
     for path, text in before.items():
         (clone.root / path).write_bytes(text)
+
+
+@pytest.mark.parametrize("group", [*filter(series_file.is_fix, series_file.GROUPS)])
+def test_each_group_of_fixes_applies_to_the_pin_alone(clone, group):
+    restore(clone)
+    assert clone("apply").returncode == 0
+    git(clone.k2, "config", "user.name", "A")
+    git(clone.k2, "config", "user.email", "a@example.org")
+    (clone.root / "docs").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "docs/pull-requests.md", clone.root / "docs")
+    result = clone("upstream", "--group", group, "--branch", group)
+    assert result.returncode == 0, result.stderr
+    series = patch_folder.load(REAL.patches)
+    names = [name for name, its in series.groups.items() if its == group]
+    alone = [name for name in names if series_file.stands_alone(name)]
+    commits = git(clone.k2, "rev-list", f"{REAL.upstream().pin.commit}..{group}").split()
+    assert len(commits) == 1 + len(alone)

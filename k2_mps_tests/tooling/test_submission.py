@@ -18,7 +18,7 @@ def k2(k2, sandbox):
     git's configuration names a user, and the page of cover letters has sections.
     """
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
-    support.write_cover_letters(sandbox, "fixes-core", "device")
+    support.write_cover_letters(sandbox, "shared-memory", "device")
     return k2
 
 
@@ -91,12 +91,14 @@ def test_quick_needs_check(sandbox, k2):
 
 
 def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
-    page = "# x\n\n## fixes-core: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
+    page = (
+        "# x\n\n## shared-memory: Fix\n\nWhy.\n\n### Limits\n\nFew.\n\n## device: Device\n\nWhat.\n"
+    )
     page += "\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
     order.write_text(
-        f"# fixes-core: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n"
+        f"# shared-memory: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n"
     )
     sandbox.ok("upstream", "--group", "device", "--squash", "--branch", "for-k2")
     assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")

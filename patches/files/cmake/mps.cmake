@@ -23,10 +23,6 @@
 #                       OperationUtils.h to find the buffer of a tensor.  By
 #                       default k2 calls the function from torch 2.16 on.  Up to
 #                       2.15, the tensor's data pointer is the buffer.
-#   K2_METAL_COMPILER   the program that compiles Metal.  The default is Xcode's
-#                       compiler if there is one.  With a compiler, the library
-#                       contains compiled kernels in addition to the text of the
-#                       kernels, so that a process need not compile them.
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
 #                 frameworks Metal and Foundation.  A toolchain may define the
@@ -37,7 +33,7 @@
 #                 K2_WITH_MPS, the function does nothing.
 
 # The sources of the backend: .mm files are Objective-C++, .cu and .cc files are
-# C++ as everywhere in k2, and .metal files are kernels.
+# C++ as everywhere in k2.
 # please keep it sorted
 set(k2_mps_srcs
   mps/buffer.mm
@@ -78,67 +74,7 @@ if(K2_WITH_MPS)
     target_link_libraries(k2_metal INTERFACE
       "-framework Foundation" "-framework Metal")
   endif()
-
-  if(NOT DEFINED K2_METAL_COMPILER AND CMAKE_HOST_APPLE)
-    execute_process(COMMAND xcrun -sdk macosx -find metal
-      OUTPUT_VARIABLE compiler OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    if(compiler)
-      # xcrun may find a program that only tells the user to download the
-      # compiler.  So compile a kernel as a test.
-      set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/k2_metal_probe)
-      file(WRITE ${probe}.metal "kernel void probe() {}\n")
-      execute_process(
-        COMMAND ${compiler} -o ${probe}.metallib ${probe}.metal
-        RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
-      if(NOT status EQUAL 0)
-        set(compiler "")
-      endif()
-    endif()
-    set(K2_METAL_COMPILER "${compiler}" CACHE FILEPATH
-      "The program that compiles Metal, or nothing")
-  endif()
-  if(K2_METAL_COMPILER)
-    message(STATUS "Compiling Metal with: ${K2_METAL_COMPILER}")
-  else()
-    message(STATUS "Compiling Metal: at run time")
-  endif()
 endif()
-
-# Sets a variable to the path of a C++ source that is made from a kernel file.
-# The source contains the file's text.  The text of each header of k2 replaces
-# the #include line of this header, because Metal compiles a single string.
-# With K2_METAL_COMPILER, the source also contains the compiled file.
-function(k2_embed_metal variable kernel)
-  get_filename_component(name ${kernel} NAME_WE)
-  get_filename_component(kernel ${kernel} ABSOLUTE)
-  get_filename_component(dir ${kernel} DIRECTORY)
-  # Any kernel file may include any of these headers.
-  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h
-    ${PROJECT_SOURCE_DIR}/k2/csrc/best_path_rounding.h)
-  set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
-  set(metallib "")
-  if(K2_METAL_COMPILER)
-    set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
-    # The options must be the same as for newLibraryWithSource in metal.mm.
-    add_custom_command(OUTPUT ${metallib}
-      COMMAND ${K2_METAL_COMPILER} -fno-fast-math
-        -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}
-        -o ${metallib} ${kernel}
-      DEPENDS ${kernel} ${headers}
-      COMMENT "Compiling k2/csrc/mps/kernels/${name}.metal"
-      VERBATIM)
-  endif()
-  add_custom_command(OUTPUT ${embedded}
-    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DSOURCE=${kernel}
-      -DMETALLIB=${metallib}
-      -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${embedded}
-      -P ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
-    DEPENDS ${kernel} ${headers} ${metallib}
-      ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
-    COMMENT "Embedding k2/csrc/mps/kernels/${name}.metal"
-    VERBATIM)
-  set(${variable} ${embedded} PARENT_SCOPE)
-endfunction()
 
 function(k2_use_mps target)
   if(NOT K2_WITH_MPS)
@@ -152,8 +88,6 @@ function(k2_use_mps target)
   foreach(source IN LISTS k2_mps_srcs)
     if(source MATCHES "\\.cu$")
       transform(OUTPUT_VARIABLE source SRCS ${source})
-    elseif(source MATCHES "\\.metal$")
-      k2_embed_metal(source ${source})
     endif()
     target_sources(${target} PRIVATE ${source})
   endforeach()

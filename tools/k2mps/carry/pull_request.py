@@ -18,9 +18,12 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.series.series_file import is_for_k2
-from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import commit_date, series_tip
+from k2mps.series.series_file import is_fix, is_for_k2, stands_alone
+from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.commits import commit_date, pick, series_tip
+
+# k2 at the pin does not build with the torch of upstream.toml without this patch.
+_TO_BUILD = "torch-2.13.patch"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +35,20 @@ class Submission:
     cover: str  # the cover letter, subject first
 
 
-def make(project: Project, checkout: Checkout, group: str = "", squash: bool = False) -> Submission:
+def make(
+    project: Project,
+    checkout: Checkout,
+    group: str = "",
+    squash: bool = False,
+    in_series: bool = False,
+) -> Submission:
     """Makes the commits and the cover letter of a pull request; makes no branch.
 
     Args:
-      group: the group to submit, on top of the groups before it; empty for all patches.
+      group: the group to submit, on top of the groups before it; empty for all patches.  A group
+        of fixes stands on the pinned commit alone, with only the patch that k2 needs to build.
       squash: whether to make one commit of each group.  k2 squashes a pull request anyway.
+      in_series: whether a group of fixes, too, stands on top of the groups before it.
     """
     pin = checkout.pinned(project.upstream().pin)
     series = patch_folder.load(project.patches)
@@ -50,6 +61,9 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
             why="a group begins with a comment like '# device: text'",
             next_command="name a group of patches/series",
         )
+    alone = is_fix(group) and not in_series
+    if alone:
+        chosen = [patch for patch in chosen if stands_alone(patch.name)]
     with checkout.exclusive():
         last = series_tip(project, checkout, pin, series)
         commits = checkout.commits(f"{pin.commit}..{last}")
@@ -59,18 +73,39 @@ def make(project: Project, checkout: Checkout, group: str = "", squash: bool = F
         base = tip = pin.commit
         end = series.patches.index(chosen[-1]) + 1
         pairs = [*zip(commits, series.patches[:end])]
+        if alone:
+            pairs = [pair for pair in pairs if pair[1] in chosen or pair[1].name == _TO_BUILD]
         parts = [[pair] for pair in pairs]
         if squash:
             by_group = itertools.groupby(pairs, lambda pair: series.groups.get(pair[1].name, ""))
             parts = [[*pairs] for _, pairs in by_group]
+        tree = checkout.tree_of(pin.commit)
         for part in parts:
             commit, last = part[-1]
+            tree = _alone(checkout, tree, part) if alone else commit.tree
             patches = [patch for _, patch in part]
             base = tip if patches[0] == chosen[0] else base
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
-            message = _squashed(project, series, patches) if squash else _message(last)
-            tip = checkout.objects.commit(commit.tree, [tip], message + "\n", author, sender)
+            whole = squash and (not alone or last in chosen)
+            message = _squashed(project, series, patches) if whole else _message(last)
+            tip = checkout.objects.commit(tree, [tip], message + "\n", author, sender)
     return Submission(base, tip, _cover(project, chosen, group))
+
+
+def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]]) -> str:
+    """Returns the tree after the patches were applied to a tree without the rest of the series."""
+    for commit, patch in pairs:
+        picked = pick(checkout.objects, commit, tree)
+        if picked.conflicts:
+            raise errors.K2mpsError(
+                f"patches/{patch.name} does not apply to k2 alone",
+                why=f"earlier patches of other groups change the same lines of"
+                f" {errors.some(picked.conflicts)}, or lines next to them",
+                next_command="move the lines away from those, or into a patch whose name ends in"
+                " -at-head.patch",
+            )
+        tree = picked.tree
+    return tree
 
 
 def _message(patch: Patch) -> str:

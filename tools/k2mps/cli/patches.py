@@ -147,14 +147,18 @@ def _export(session: Session, prune: bool, onto: str) -> None:
 @click.option(
     "--group",
     metavar="NAME",
-    help="the group of patches to send; the branch starts with the groups before it; default: all",
+    help="the group of patches to send; the branch starts with the groups before it, except for a"
+    " group of fixes; default: all",
+)
+@click.option(
+    "--in-series", is_flag=True, help="start with the groups before it, for a group of fixes, too"
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
 @click.option("--squash", is_flag=True, help="make one commit of each group, as k2's merges do")
 @click.option(
     "--check",
     is_flag=True,
-    help="build each commit, run k2's own tests with K2_WITH_MPS off, import k2 with it on, and run"
+    help="build each commit with K2_WITH_MPS off and on, run k2's own tests in both builds, and"
     " k2's style checks; takes minutes for each commit; another run skips the commits that have"
     " passed",
 )
@@ -162,7 +166,13 @@ def _export(session: Session, prune: bool, onto: str) -> None:
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
 def upstream_command(
-    session: Session, group: str | None, branch: str | None, squash: bool, check: bool, quick: bool
+    session: Session,
+    group: str | None,
+    in_series: bool,
+    branch: str | None,
+    squash: bool,
+    check: bool,
+    quick: bool,
 ) -> None:
     """Make a pull request to k2, of the whole series or of one group.
 
@@ -174,7 +184,7 @@ def upstream_command(
     if quick and not check:
         raise click.UsageError("--quick is an option of --check")
     checkout = session.obtain()
-    request = pull_request.make(session.project, checkout, group or "", squash)
+    request = pull_request.make(session.project, checkout, group or "", squash, in_series)
     if check:
         words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)

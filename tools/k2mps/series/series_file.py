@@ -14,14 +14,16 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Six groups of fixes; other changes for all devices; the mps device; ten groups of operations in
-# Metal; the patches that are not offered to k2.
+# Three groups that make mps a device of k2; kernels; six groups of fixes; other changes for all
+# devices; what mps adds to the errors of Python; kernels that need fixes; the patches that are not
+# offered to k2.
 GROUPS = (
+    *("shared-memory", "mps-context", "device"),
+    *("mutual-information", "swoosh", "waits", "rnnt", "rnnt-smoothed", "graph-index"),
     *("fixes-core", "fixes-intersect", "fixes-ragged"),
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
-    *("general", "device"),
-    *("mutual-information", "swoosh", "rnnt", "rnnt-smoothed"),
-    *("graph-index", "lattices", "scores", "ctc", "pruned", "pruned-streams"),
+    *("speed", "availability"),
+    *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
     "extras",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
@@ -88,6 +90,19 @@ def is_for_k2(group: str) -> bool:
       group: empty if the series has no groups; then all patches are offered.
     """
     return group != GROUPS[-1]
+
+
+def is_fix(group: str) -> bool:
+    """Whether a group corrects k2 on any device, and so applies to the pinned commit alone."""
+    return group.startswith("fixes-")
+
+
+def stands_alone(name: str) -> bool:
+    """Whether a patch of a group of fixes is part of the group that applies to the pinned commit.
+
+    The other patches are what the group changes in lines that earlier groups of the series add.
+    """
+    return not name.endswith("-at-head.patch")
 
 
 def first_status(group: str) -> str:
@@ -163,7 +178,11 @@ def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     """Whether patch `name` may edit a file that patch `owner` adds.
 
     The group of `name` must be later than the group of `owner`.  Then the two patches are in
-    different pull requests.
+    different pull requests.  In the group of `owner`, a patch may if it is left out where the group
+    stands alone.
     """
     mine, others = groups.get(name), groups.get(owner)
-    return bool(mine and others) and GROUPS.index(mine) > GROUPS.index(others)
+    if not mine or not others:
+        return False
+    distance = GROUPS.index(mine) - GROUPS.index(others)
+    return distance > 0 or distance == 0 and not stands_alone(name)

@@ -22,6 +22,7 @@
 
 #include "k2/csrc/array_ops.h"
 #include "k2/csrc/check_indexes.h"
+#include "k2/csrc/device_guard.h"
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
@@ -43,6 +44,7 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size,
       if (data[i] < first || data[i] >= size) ThrowOutOfRange(data[i], size);
     return;
   }
+  DeviceGuard guard(c);
   K2_EVAL(
       c, dim, lambda_check_index, (int32_t i)->void {
         K2_CHECK(data[i] >= first && data[i] < size)

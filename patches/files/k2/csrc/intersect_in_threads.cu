@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "k2/csrc/array_ops.h"
+#include "k2/csrc/blocking.h"
 #include "k2/csrc/intersect_in_threads.h"
 #include "k2/csrc/ragged_ops.h"
 #include "k2/csrc/thread_pool.h"
@@ -58,7 +59,7 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
   const bool shared_graph = a_fsas.Dim0() == 1;
   if (num_threads < 2 || num_seqs < 2 ||
       !(shared_graph || a_fsas.Dim0() == num_seqs) ||
-      !c->IsCompatible(*b_fsas.Context()) || c->GetDeviceType() != kCpu)
+      !c->IsCompatible(*b_fsas.Context()) || !c->SyncIfOnHost())
     return false;
   const int32_t *row_begins = b_fsas.shape.RowSplits(1).Data();
   auto num_rows = [=](int32_t i) { return row_begins[i + 1] - row_begins[i]; };
@@ -96,7 +97,7 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
       done.push_back(pool.SubmitTask([&, i]() { intersect_one(i); }));
     for (std::future<void> &each : done) each.get();
   };
-  intersect_all();
+  RunBlocking(intersect_all);
 
   std::vector<RaggedShape *> shapes;
   std::vector<const Array1<Arc> *> arcs;

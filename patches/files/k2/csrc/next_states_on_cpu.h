@@ -41,6 +41,8 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
                 *row_splits2 = arcs.RowSplits(2).Data();
   const ArcInfo *arcs_data = arcs.values.Data();
   k2::Array1<float> ans(arcs.Context(), arcs.Dim0());
+  // The device may still use the new array's memory.
+  ans.Context()->SyncIfOnHost();
   for (int32_t i = 0; i < arcs.Dim0(); ++i) {
     const int32_t begin = row_splits2[row_splits1[i]],
                   end = row_splits2[row_splits1[i + 1]];
@@ -94,6 +96,8 @@ k2::Ragged<StateInfo> NextStatesOnCpu(
 
   std::vector<StateInfo> states;
   k2::Array1<int32_t> state_splits(c, num_fsas + 1);
+  // The device may still use the new array's memory.
+  c->SyncIfOnHost();
   int32_t *state_splits_data = state_splits.Data();
   state_splits_data[0] = 0;
 

@@ -34,20 +34,6 @@
 namespace k2 {
 namespace mps {
 
-// Where a tensor's data begins, in the form that an encoder needs.
-struct BufferAt {
-  id<MTLBuffer> buffer;  // NOT owned here: the tensor owns it
-  NSUInteger offset;     // in bytes
-};
-
-/* Returns where a tensor's first element is.
-
-   Dies if PointerProblem() is not empty.
-
-   @param [in] tensor   On device mps, with elements.
- */
-BufferAt BufferOf(const torch::Tensor &tensor);
-
 /* Returns the host's address of the first byte of a storage; nullptr if the
    host cannot read the storage.
 

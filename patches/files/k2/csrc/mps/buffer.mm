@@ -86,17 +86,6 @@ Pointers CheckedKind() {
 
 }  // namespace
 
-BufferAt BufferOf(const torch::Tensor &tensor) {
-  void *data = tensor.storage().mutable_data();
-  const NSUInteger offset = tensor.storage_offset() * tensor.itemsize();
-  if (CheckedKind() == Pointers::kBuffers)
-    return {__builtin_bit_cast(id<MTLBuffer>, data), offset};
-  id<MTLBuffer> buffer = BufferByTorch(tensor);
-  // A storage need not begin where the buffer begins.
-  const auto *begin = static_cast<const char *>([buffer contents]);
-  return {buffer, offset + (static_cast<const char *>(data) - begin)};
-}
-
 void *ContentsOf(const c10::Storage &storage) {
   void *data = storage.mutable_data();
   if (CheckedKind() == Pointers::kAddresses) return data;

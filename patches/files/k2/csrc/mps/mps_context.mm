@@ -18,6 +18,7 @@
 
 #include "k2/csrc/mps/mps_context.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -124,7 +125,8 @@ class PytorchMpsContext : public Context {
     bool on_host = dtype == torch::kDouble;
     auto options = torch::dtype(dtype).device(
         on_host ? torch::Device(torch::kCPU) : MpsDevice());
-    if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
+    if (c10::multiply_integers(sizes) == 0)
+      return torch::empty_strided(sizes, strides, options);
 
     if (on_host) {
       // Wait now, because code that reads a tensor on the CPU does not wait.

@@ -19,10 +19,7 @@
 #ifndef K2_CSRC_MPS_STREAM_H_
 #define K2_CSRC_MPS_STREAM_H_
 
-#import <Metal/Metal.h>
-
 #include <functional>
-#include <string>
 
 #include "torch/all.h"
 #include "torch/mps.h"
@@ -50,25 +47,9 @@ void RunInStream(const std::function<void()> &f);
    time for each of torch's 33 streams.  May be called from any thread, but not
    inside of torch's dispatch queue.
 
-   Throws what ThrowIfFailed() or torch::mps::synchronize() throws.
+   Throws what torch::mps::synchronize() throws.
  */
 void Synchronize();
-
-/* Registers a kernel, so that ThrowIfFailed() reports its failure.  Must be
-   called before `commands` is committed.
-
-   @param [in] commands   The command buffer in which the kernel is encoded.
-   @param [in] kernel     The kernel's label.
- */
-void NoteKernel(id<MTLCommandBuffer> commands, const std::string &kernel);
-
-/* Throws std::runtime_error if a command buffer that was given to NoteKernel()
-   has failed: the GPU ran out of time or memory, or used an unmapped address.
-   The message contains the kernels' labels, and the text of Metal's error.
-   Each failure is thrown once, in the thread that calls this function next.
-   torch before 2.15 does not report such failures.
- */
-void ThrowIfFailed();
 
 }  // namespace mps
 }  // namespace k2

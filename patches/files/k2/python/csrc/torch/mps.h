@@ -19,25 +19,12 @@
 #ifndef K2_PYTHON_CSRC_TORCH_MPS_H_
 #define K2_PYTHON_CSRC_TORCH_MPS_H_
 
-#include <vector>
-
-#include "k2/csrc/array.h"
-#include "k2/csrc/mps/mps_context.h"
 #include "k2/python/csrc/torch.h"
-#include "k2/python/csrc/torch/scores.h"
-
-namespace k2 {
-
-// Returns a tensor of zeros, torch.float32 on mps.  The host writes the zeros.
-inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
-  return HostZeros(sizes, torch::device(torch::kMPS));
-}
-
-}  // namespace k2
+#include "k2/python/csrc/torch/mps_metal.h"
 
 // Binds a function for the modules in k2/python/k2/mps.
 inline void PybindMps(py::module &m) {
-  m.def("mps_zeros", &k2::MpsZeros, py::arg("sizes"));
+  PybindMpsMetal(m);
 }
 
 #endif  // K2_PYTHON_CSRC_TORCH_MPS_H_

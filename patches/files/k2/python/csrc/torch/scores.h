@@ -19,10 +19,8 @@
 #ifndef K2_PYTHON_CSRC_TORCH_SCORES_H_
 #define K2_PYTHON_CSRC_TORCH_SCORES_H_
 
-#include <limits>
 #include <memory>
 #include <type_traits>
-#include <vector>
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
@@ -111,19 +109,6 @@ inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
   ContextPtr &c = fsas.Context();
   return {ToTorchDeviceType(c->GetDeviceType()),
           static_cast<torch::DeviceIndex>(c->GetDeviceId())};
-}
-
-// Returns torch::zeros(sizes, options) of torch.float32, to which the host can
-// write.  On mps, the host writes the zeros.  If the GPU wrote the zeros, the
-// host would have to wait.
-inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
-                               torch::TensorOptions options) {
-  if (!options.device().is_mps()) return torch::zeros(sizes, options);
-  int64_t n = c10::multiply_integers(sizes);
-  K2_CHECK_LE(n, std::numeric_limits<int32_t>::max());
-  Array1<float> zeros(GetContext(options.device()), static_cast<int32_t>(n),
-                      0.0f);
-  return ToTorch(zeros).view(sizes);
 }
 
 // Throws a TypeError, as torch does, if the device of `c` has no tensors of

@@ -23,15 +23,12 @@ Programs see one difference: tensors on mps cannot be float64.
 ``use_double_scores=True`` still computes in double precision, but k2 returns
 the result as ``torch.float32``.
 k2 raises a ``TypeError`` for a ragged tensor of ``torch.float64`` on mps.
-
-If k2 cannot use the device, ``k2.mps.unavailable_reason()`` returns the reason
-and a remedy.  k2 still works on the CPU then.
 '''
 import importlib
 import os
 from typing import Any
-from typing import Optional
 
+import torch
 import _k2
 
 # The module of each public name that is not defined here.
@@ -64,21 +61,7 @@ def __getattr__(name: str) -> Any:
 
 def is_available() -> bool:
     '''Return whether k2 can use the device mps here.'''
-    return unavailable_reason() is None
+    return _k2.version.with_mps and torch.backends.mps.is_available()
 
 
-def unavailable_reason() -> Optional[str]:
-    '''Return why k2 cannot use the device mps here, and what to do.
-
-    Returns:
-      A text of several lines, or None if k2 can use the device.
-    '''
-    from .. import compatibility
-    return compatibility.mps_problem(compatibility.facts())
-
-
-__all__ = [*_MODULES, 'is_available', 'unavailable_reason']
-
-if _k2.version.with_mps:
-    from .. import compatibility
-    compatibility.warn_without_mps()
+__all__ = [*_MODULES, 'is_available']

@@ -20,8 +20,7 @@ from typing import Optional
 import torch
 import _k2
 
-from ..eager import eager
-from ..first_gradient import first_gradient_only
+from torch.autograd.function import once_differentiable
 from .rnnt_boundary import check_boundary
 
 # The dtypes that the kernels of RNN-T losses take.
@@ -50,7 +49,7 @@ class _PrunedLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, loss_grad: torch.Tensor):
         logits, symbols, ranges, boundary, lse, row_grads = ctx.saved_tensors
         grad = _k2.mps_rnnt_pruned_backward(
@@ -100,7 +99,6 @@ def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
             and B * T * (S + 1) * 8 <= _MOST_ROWS)
 
 
-@eager
 def loss(logits: torch.Tensor, symbols: torch.Tensor,
          ranges: Optional[torch.Tensor], termination_symbol: int,
          boundary: Optional[torch.Tensor], rnnt_type: str,

@@ -19,8 +19,7 @@ from typing import Optional, Tuple
 import torch
 import _k2
 
-from ..eager import eager
-from ..first_gradient import first_gradient_only
+from torch.autograd.function import once_differentiable
 from .rnnt_boundary import boundary_rows
 from .rnnt_pruned import DTYPES
 
@@ -39,7 +38,6 @@ def has_prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
             and (S + 1) * (T + 1) < _MOST // 2)
 
 
-@eager
 def prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
                  boundary: torch.Tensor, s_range: int) -> torch.Tensor:
     '''Compute get_rnnt_prune_ranges(), with the same arguments.
@@ -91,7 +89,7 @@ class _Pruning(torch.autograd.Function):
         return am_pruned, lm_pruned
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, am_grad: Optional[torch.Tensor],
                  lm_grad: Optional[torch.Tensor]):
         (ranges,) = ctx.saved_tensors
@@ -124,7 +122,7 @@ class _JoinerInput(torch.autograd.Function):
         return out
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, out_grad: torch.Tensor):
         out, ranges = ctx.saved_tensors
         needs_am, needs_lm, _ = ctx.needs_input_grad
@@ -152,14 +150,12 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
             and max(B * T * s_range, threads) <= _MOST)
 
 
-@eager
 def prune(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
           ) -> Tuple[torch.Tensor, torch.Tensor]:
     '''Compute do_rnnt_pruning().  :func:`in_metal` must return True.'''
     return _Pruning.apply(am, lm, ranges)
 
 
-@eager
 def fused_joiner_input(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
                        ) -> torch.Tensor:
     '''Compute joiner_input() of joiner.py.  :func:`in_metal` must return True,

@@ -22,8 +22,7 @@ from typing import Union
 import torch
 import _k2
 
-from ..eager import eager
-from ..first_gradient import first_gradient_only
+from torch.autograd.function import once_differentiable
 from .rnnt_boundary import check_boundary
 from .rnnt_pruned import DTYPES
 
@@ -91,7 +90,7 @@ class _Logprobs(torch.autograd.Function):
         return px, py
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, px_grad, py_grad):
         lm, am, symbols, boundary, *saved = ctx.saved_tensors
         lm_grad, am_grad = _k2.mps_rnnt_smoothed_logprobs_backward(
@@ -116,7 +115,7 @@ class _Loss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, loss_grad: torch.Tensor):
         lm, am, symbols, boundary, *saved = ctx.saved_tensors
         lm_grad, am_grad = _k2.mps_rnnt_smoothed_loss_backward(
@@ -138,7 +137,6 @@ def _arguments(lm, am, symbols, termination_symbol, lm_only_scale,
             None if boundary is None else boundary.contiguous(), rest)
 
 
-@eager
 def logprobs(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
              termination_symbol: int, lm_only_scale: float,
              am_only_scale: float, boundary: Optional[torch.Tensor],
@@ -157,7 +155,6 @@ def logprobs(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
         boundary, rnnt_type, 0.0))
 
 
-@eager
 def loss(lm: torch.Tensor, am: torch.Tensor, symbols: torch.Tensor,
          termination_symbol: int, lm_only_scale: float, am_only_scale: float,
          boundary: Optional[torch.Tensor], rnnt_type: str,

@@ -16,8 +16,7 @@
 '''Scores in double precision on a device that has no ``torch.float64``.'''
 import torch
 import _k2
-
-from ..first_gradient import first_gradient_only
+from torch.autograd.function import once_differentiable
 
 
 class _PublicScores(torch.autograd.Function):
@@ -28,7 +27,7 @@ class _PublicScores(torch.autograd.Function):
         return _k2.public_scores(ctx.arcs, scores)
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, grad: torch.Tensor):
         return None, _k2.internal_scores(ctx.arcs, grad)
 
