@@ -13,10 +13,8 @@ ROOT = support.TOOLS.parent
 def prepare(k2, tmp_path):
     """Returns a function that runs `prepare` with a small series and a stand-in for moderngpu."""
     support.git(k2, "checkout", "--quiet", "-B", "k2-mps", "k2-mps~3")
-    for subject in ("torch: a", "cub: b", "log: c", "cub: d"):
-        name = subject[-1]
-        message = f"{subject}\n\nPatch-Filename: {name}.patch"
-        support.commit(k2, message, {name: "x\n"})
+    for name in ("device", "torch-2.13", "cub-sum", "ctc"):
+        support.commit(k2, f"{name}\n\nPatch-Filename: {name}.patch", {name: "x\n"})
 
     def run():
         program = ROOT / "k2_mps_tests/cuda/prepare"
@@ -41,10 +39,10 @@ def test_the_folder_has_the_scripts_and_archives(prepare, tmp_path):
     scripts = {"run.sh", "include.cmake", "compare.py", "operations.py", "seed.py"}
     archives = {"series.tgz", "base.tgz", "moderngpu.tgz"}
     assert {path.name for path in folder.iterdir()} == scripts | archives
-    assert {"a", "b", "c", "d"} <= names(folder / "series.tgz")
-    # The base is the pin with the first patches.  Without these patches, CUDA cannot compile k2.
+    assert {"device", "torch-2.13", "cub-sum", "ctc"} <= names(folder / "series.tgz")
+    # The base is the pin with two patches.  Without these patches, CUDA cannot compile k2.
     base = names(folder / "base.tgz")
-    assert {"a", "b"} <= base and not {"c", "d"} & base
+    assert {"torch-2.13", "cub-sum"} <= base and not {"device", "ctc"} & base
     assert names(folder / "moderngpu.tgz") == {"src/moderngpu/a.hxx"}
     assert prepare().returncode == 1  # The folder exists already.
     # Without a GPU, run.sh fails and names the step at which it stopped.
@@ -57,8 +55,8 @@ def test_the_folder_has_the_scripts_and_archives(prepare, tmp_path):
 
 
 def test_without_patches_for_compilation_the_base_is_the_pin(prepare, k2, tmp_path):
-    support.git(k2, "rebase", "--quiet", "--onto", "k2-mps~4", "k2-mps~2", "k2-mps")
+    support.git(k2, "rebase", "--quiet", "--onto", "k2-mps~3", "k2-mps~1", "k2-mps")
     support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
     assert prepare().returncode == 0
-    assert not {"a", "b", "c"} & names(tmp_path / "cuda/base.tgz")
+    assert not {"device", "torch-2.13", "cub-sum", "ctc"} & names(tmp_path / "cuda/base.tgz")
     assert not (tmp_path / "cuda.part").exists()
