@@ -146,6 +146,7 @@ def _keep_awake() -> None:
 
 def main() -> int:
     options = _parse()
+    sys.stdout.reconfigure(errors="replace")
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     os.chdir(ROOT)
@@ -154,6 +155,8 @@ def main() -> int:
         # Without these, a process that aborts takes its text along, and says not where it was.
         PYTHONUNBUFFERED="1",
         PYTHONFAULTHANDLER="1",
+        # Some locales cannot express what the programs print.
+        PYTHONUTF8="1",
         # k2 ignores the result of an earlier calibration.
         K2_MPS_COSTS="",
     )

@@ -8,10 +8,9 @@ The facts name no user, host or serial number.
 import os
 import platform
 import re
-import subprocess
 import sys
 
-from k2_mps_tests.report import items
+from k2_mps_tests.report import items, running
 
 # {name: command}.  The programs are macOS's own, and need no password.
 _COMMANDS = {
@@ -43,20 +42,8 @@ _IDENTIFYING = re.compile(r"serial|uuid|udid|provisioning|activation", re.IGNORE
 
 
 def _said(command: tuple[str, ...]) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-        )
-    except OSError as error:
-        return f"{command[0]}: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"{command[0]}: no answer in 60 seconds"
-    lines = [line.rstrip() for line in done.stdout.splitlines() if not _IDENTIFYING.search(line)]
+    _, said = running.output(*command)
+    lines = [line.rstrip() for line in said.splitlines() if not _IDENTIFYING.search(line)]
     return "\n".join(line for line in lines if line)
 
 

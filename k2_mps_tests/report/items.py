@@ -39,4 +39,5 @@ def answer(text: str) -> None:
 
 def measured(**values: object) -> None:
     """Prints a measured thing, which gets a line of its own in the record."""
-    print(MEASURED + json.dumps(values), flush=True)
+    # Names are replaced in this text, so it must not escape their letters.
+    print(MEASURED + json.dumps(values, ensure_ascii=False), flush=True)

@@ -4,10 +4,11 @@ import os
 import platform
 import pwd
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from k2_mps_tests.report import running
 
 # Names that identify nobody, and also occur as words.
 _NOBODY = {"root", "runner", "localhost", "user", "admin", "mac", "macbook", "linux"}
@@ -18,8 +19,9 @@ def _computer_names() -> list[str]:
     found = [platform.node(), platform.node().split(".")[0]]
     if sys.platform == "darwin":
         for kind in ("ComputerName", "LocalHostName", "HostName"):
-            asked = subprocess.run(["scutil", "--get", kind], capture_output=True, text=True)
-            found.append(asked.stdout.strip())
+            status, said = running.output("scutil", "--get", kind, seconds=10)
+            if status == 0:
+                found.append(said.strip())
     return found
 
 

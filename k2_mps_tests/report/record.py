@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from k2_mps_tests.report import running
+
 # {verdict: whether the verdict is final}.  A later run runs an item again if its last verdict is
 # not final.
 VERDICTS = {
@@ -115,5 +117,6 @@ def machine() -> str:
     words = [platform.system(), platform.machine(), f"{os.cpu_count()}-cores"]
     if sys.platform == "darwin":
         asked = ("machdep.cpu.brand_string", "hw.memsize", "kern.osversion")
-        words = [_output("sysctl", "-n", name).decode().strip() for name in asked]
+        said = [running.output("sysctl", "-n", name, seconds=10) for name in asked]
+        words = [text.strip() for status, text in said if status == 0] or words
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower())

@@ -17,6 +17,29 @@ _GRACE = 20.0
 _REST = 2.0
 
 
+def output(*command: str, seconds: float = 60.0) -> tuple[int | None, str]:
+    """Runs a small program of the system, which may be missing or hang.
+
+    Returns:
+      (exit status, or None if the program did not run to its end; what it prints, or the reason)
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+        )
+    except OSError as error:
+        return None, f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return None, f"{command[0]}: no answer in {seconds:.0f} seconds"
+    return done.returncode, done.stdout
+
+
 class Outcome(NamedTuple):
     status: int  # as in subprocess: negative if a signal ended the process
     hung: bool  # whether the process was ended because the time limit was over

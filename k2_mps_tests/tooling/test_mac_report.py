@@ -291,6 +291,41 @@ def test_xcodes_compiler_compiles_each_file_if_it_is_there(project, tmp_path):
     assert [line for line in rest.stdout.splitlines() if "item" in line] == ["item: right"]
 
 
+# Programs of macOS: some are missing, and the others print odd things or fail.
+MACS_PROGRAMS = {
+    "sw_vers": "echo 'BuildVersion: 25B78'",
+    "sysctl": "echo sysctl: unknown oid >&2; exit 1",
+    "system_profiler": r"printf 'Serial Number: C02XK1\nDisplay of Ada\342\200\231s: \377\n'",
+    "pmset": "kill -9 $$",
+}
+
+
+def test_facts_survive_what_the_programs_of_macos_do(project, tmp_path):
+    programs = {f"bin/{name}": f"#!/bin/sh\n{text}\n" for name, text in MACS_PROGRAMS.items()}
+    support.write(tmp_path, programs)
+    for name in programs:
+        (tmp_path / name).chmod(0o755)
+    environment = {**_environment(tmp_path), "PATH": f"{tmp_path}/bin"}
+    # Each program of the report starts as on a Mac.
+    environment["PYTHONPATH"] = str(project)
+    support.write(project, {"sitecustomize.py": "import sys\nsys.platform = 'darwin'\n"})
+    command = (sys.executable, "-m", "k2_mps_tests.report", "--only", "facts")
+    done = support.ran(*command, cwd=project, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [record] = project.glob("build/mac-report/*/record.jsonl")
+    lines = map(json.loads, record.read_text().splitlines())
+    facts = {}
+    for line in lines:
+        facts.update(line.get("measured", {}))
+    assert facts["macos"] == "BuildVersion: 25B78" and facts["chip"] == "sysctl: unknown oid"
+    assert facts["displays"] == "Display of Ada\u2019s: \ufffd"
+    assert facts["xcode"] == "xcodebuild: No such file or directory" and facts["power"] == ""
+
+
+def test_a_program_of_the_system_may_hang():
+    assert running.output("sleep", "60", seconds=0.2) == (None, "sleep: no answer in 0 seconds")
+
+
 def test_edits_begin_a_new_record(tmp_path):
     support.write(tmp_path, {"file": "a\n"})
     assert commit_of(tmp_path) == "no-git"
