@@ -76,7 +76,7 @@ def _bad(verdicts):
 def _items(names, cases="first case"):
     """Returns the items of the step `kernels` for files of kernels, and the task itself."""
     kernels = {f"plain, {cases}: {name} {one}" for name in names for one in KERNELS_OF[name]}
-    return kernels | {f"plain, {cases}"}
+    return kernels | {f"plain, {cases}", *(f"plain, {cases}: {name}.metal" for name in names)}
 
 
 def _append(path, text):
@@ -101,6 +101,7 @@ def test_compile_errors_in_three_files(project):
         "driver",
         "driver: numbers",
         "plain, first case",
+        "plain, first case: numbers.metal",
         "plain, first case: numbers atomics",
         "plain, first case: numbers simdgroups",
     }
@@ -141,6 +142,24 @@ def launch(library, case, *arguments):
     assert verdicts[bad]["verdict"] == "crashed"
     # What the process printed before, and where it was.
     assert "SIGABRT" in verdicts[bad]["why"] and "in launch" in verdicts[bad]["output"]
+
+
+def test_a_crash_of_the_compiler_costs_only_its_file(project):
+    plugin = """
+
+_text = text
+
+
+def text(name):
+    if name == "graph_index":
+        os.abort()
+    return _text(name)
+"""
+    _append(project / "k2_mps_tests/kernels/sources.py", plugin)
+    verdicts = _report(project, PLAIN)
+    bad = "plain, first case: graph_index.metal"
+    assert _bad(verdicts) == {bad} and verdicts[bad]["verdict"] == "crashed"
+    assert verdicts.keys() == _items(KERNELS_OF) - {"plain, first case: graph_index graph_index"}
 
 
 def test_an_access_outside_of_a_buffer_that_changes_no_result(project):

@@ -84,6 +84,9 @@ class _Report:
             if line is not None and line["verdict"] in BAD:
                 more = ", and an older k2 is not reported about" if step == "build" else ""
                 return f"{step}, {item}: {line['verdict']}{more}"
+        # With --only, the step `environment` may have no verdict yet.
+        if needs and not (ROOT / ".venv/bin/python").exists():
+            return "there is no .venv; the step environment makes it"
         return ""
 
     def run(self) -> None:
@@ -108,6 +111,8 @@ class _Report:
                     runner.not_run(task, why)
                 continue
             runner.run(task)
+        if step == "":
+            sys.exit(f"error: there is no step {', '.join(self._options.only)}")
 
     @staticmethod
     def _say(line: str) -> None:
@@ -150,6 +155,15 @@ def main() -> int:
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     os.chdir(ROOT)
+    try:
+        return _start(options)
+    except OSError as error:  # for example, the disk is full
+        print(f"error: {error}", file=sys.stderr)
+        print("the record has what was done; the same command goes on from here", file=sys.stderr)
+        return 1
+
+
+def _start(options: argparse.Namespace) -> int:
     os.environ.update(
         PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tools")]),
         # Without these, a process that aborts takes its text along, and says not where it was.

@@ -1,12 +1,15 @@
 """Makes the archive of a report: what a person attaches to an issue."""
 
 import io
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Where macOS keeps crash reports.
 _CRASH_REPORTS = Path("Library/Logs/DiagnosticReports")
+# What identifies the machine in a crash report.
+_IDENTIFYING = re.compile(r'("(?:crashReporterKey|bootSessionUUID)"\s*:\s*)"[^"]*"')
 # A log that is longer than this many bytes loses its middle.
 _LONGEST = 20 << 20
 
@@ -68,7 +71,8 @@ def write(
             continue
         if len(data) > _LONGEST:
             data = data[: _LONGEST // 2] + b"\n[...]\n" + data[-_LONGEST // 2 :]
-        contents[clean(name)] = clean(data.decode(errors="replace"))
+        text = _IDENTIFYING.sub(r'\1"<machine>"', data.decode(errors="replace"))
+        contents[clean(name)] = clean(text)
     partial = output.with_suffix(".part")
     with tarfile.open(partial, "w:gz") as archive:
         for name, text in contents.items():

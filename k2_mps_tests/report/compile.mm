@@ -23,7 +23,7 @@ const char *TextOf(NSError *error) {
 
 }  // namespace
 
-// Prints the facts of the GPU that torch uses, one on a line.
+// Prints the facts of the GPU that torch uses, as a measured thing.
 extern "C" void report_device() {
   @autoreleasepool {
     id<MTLDevice> device = MTLCreateSystemDefaultDevice();
@@ -31,15 +31,15 @@ extern "C" void report_device() {
       printf("Metal finds no device\n");
       return;
     }
-    printf("gpu %s\n", [[device name] UTF8String]);
-    printf("recommended_bytes %llu\n",
+    printf("measured: {\"gpu\": \"%s\"", [[device name] UTF8String]);
+    printf(", \"recommended_bytes\": %llu",
            static_cast<unsigned long long>(  // NOLINT
                [device recommendedMaxWorkingSetSize]));
-    printf("max_buffer_bytes %llu\n",
+    printf(", \"max_buffer_bytes\": %llu",
            static_cast<unsigned long long>([device maxBufferLength]));  // NOLINT
 #if defined(__APPLE__)
-    printf("unified_memory %d\n", [device hasUnifiedMemory]);
-    printf("threadgroup_bytes %llu\n",
+    printf(", \"unified_memory\": %d", [device hasUnifiedMemory]);
+    printf(", \"threadgroup_bytes\": %llu",
            static_cast<unsigned long long>(  // NOLINT
                [device maxThreadgroupMemoryLength]));
     // MTLGPUFamilyApple1 is 1001.  Newer families follow, also those that this
@@ -48,16 +48,17 @@ extern "C" void report_device() {
     for (int family = 1; family != 20; ++family)
       if ([device supportsFamily:static_cast<MTLGPUFamily>(1000 + family)])
         apple = family;
-    printf("family_apple %d\n", apple);
-    printf("family_mac2 %d\n", [device supportsFamily:MTLGPUFamilyMac2]);
-    printf("family_metal3 %d\n",
+    printf(", \"family_apple\": %d", apple);
+    printf(", \"family_mac2\": %d", [device supportsFamily:MTLGPUFamilyMac2]);
+    printf(", \"family_metal3\": %d",
            [device supportsFamily:static_cast<MTLGPUFamily>(5001)]);
-    printf("thermal_state %ld\n",
+    printf(", \"thermal_state\": %ld",
            static_cast<long>(  // NOLINT
                [[NSProcessInfo processInfo] thermalState]));
-    printf("low_power_mode %d\n",
+    printf(", \"low_power_mode\": %d",
            [[NSProcessInfo processInfo] isLowPowerModeEnabled]);
 #endif
+    printf("}\n");
     fflush(stdout);
   }
 }

@@ -1,8 +1,9 @@
 """Runs the items of a program one after another, for a report or for a person.
 
-A report starts such a program with the names of the items that it shall leave out.  The program
-prints a line `item: NAME` before each item.  The program ends at the first item that fails.  The
-report then starts the program again, without the items that have a verdict.
+A report starts such a program with the items that it shall leave out, and their verdicts.  The
+program prints a line `item: NAME` before each item, and a line `item is right` after it.  The
+program ends at the first item that fails.  The report then starts the program again, without the
+items that have a verdict.
 """
 
 import json
@@ -10,11 +11,17 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-# An environment variable: the names of items to leave out, as JSON.
+# An environment variable: {item to leave out: its verdict}, as JSON.
 LEFT_OUT = "K2_MPS_REPORT_LEFT_OUT"
 ITEM, ANSWER, MEASURED = "item: ", "answer: ", "measured: "
+ITEM_IS_RIGHT = "item is right"
 # The exit status of a program whose question cannot be answered on this machine.
 NO_ANSWER = 77
+
+
+def left_out() -> dict[str, str]:
+    """Returns {item to leave out: its verdict}."""
+    return json.loads(os.environ.get(LEFT_OUT, "{}"))
 
 
 def run(items: Iterable[tuple[str, Callable[[], bool]]]) -> None:
@@ -23,13 +30,13 @@ def run(items: Iterable[tuple[str, Callable[[], bool]]]) -> None:
     Args:
       items: yields (name, function).  The function returns whether the item is right.
     """
-    left_out = set(json.loads(os.environ.get(LEFT_OUT, "[]")))
     for name, function in items:
-        if name in left_out:
+        if name in left_out():
             continue
         print(ITEM + name, flush=True)
         if not function():
             sys.exit(1)
+        print(ITEM_IS_RIGHT, flush=True)
 
 
 def answer(text: str) -> None:

@@ -2,12 +2,13 @@
 
     .venv/bin/python -m k2_mps_tests.report.kernels [--first-case] [FILE...]
 
-An item is a kernel.  A file that does not compile, or that has no check, is an item of its own,
-because its kernels are not known.
+An item is a kernel, or a file: whether it compiles, and has a check of each kernel.  If a file is
+not right, its kernels are not known, and they are no items.
 """
 
 import argparse
 import collections
+import functools
 import importlib
 import sys
 
@@ -65,15 +66,20 @@ def _check(library, kernel, cases):
 def _items(names, cases_of):
     """Yields (name of the item, function) for each kernel of files."""
     for name in names:
-        try:
+
+        @functools.cache
+        def compiled(name=name):
             library = torch.mps.compile_shader(sources.text(name))
             kernels = set(dir(library))
             cases = cases_of(name, kernels)
             sources.require_all(name, [one[0] for one in cases.values() if one], kernels)
-        except (SyntaxError, RuntimeError, LookupError) as error:
-            yield f"{name}.metal", lambda error=error: print(error, flush=True)
+            return library, cases
+
+        yield f"{name}.metal", lambda compiled=compiled: bool(compiled())
+        if items.left_out().get(f"{name}.metal", "ok") != "ok":
             continue
-        for kernel in sorted(kernels):
+        library, cases = compiled()
+        for kernel in sorted(cases):
             yield (
                 f"{name} {kernel}",
                 lambda library=library, kernel=kernel, of_kernel=cases[kernel]: _check(

@@ -50,7 +50,7 @@ class Record:
             # The last line of a killed run may be cut off.
             with contextlib.suppress(ValueError):
                 self._take(json.loads(line))
-        self._file = open(path, "ab", buffering=0)
+        self._file = open(path, "ab")
         if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
             self._file.write(b"\n")
 
@@ -64,6 +64,7 @@ class Record:
             **values,
         }
         self._file.write((json.dumps(line) + "\n").encode())
+        self._file.flush()
         # The line must survive a panic of the kernel, which a GPU's driver can cause.
         os.fsync(self._file.fileno())
         self._take(line)

@@ -54,6 +54,7 @@ def run(
     log: Path,
     limit: Callable[[], float],
     on_line: Callable[[str], None],
+    note: Path,
 ) -> Outcome:
     """Runs a command, and returns when it and its process group have ended.
 
@@ -62,6 +63,7 @@ def run(
       log: a file to which all that the command prints is appended.
       limit: returns the time.monotonic() at which the command must have ended.
       on_line: called with each line that the command prints, without the line's end.
+      note: a file that exists while the command runs; see end_left_over().
     """
     began = time.monotonic()
     with open(log, "ab", buffering=0) as sink:
@@ -81,17 +83,40 @@ def run(
             return Outcome(127, False, 0.0)
         hung = False
         try:
+            note.write_text(" ".join([str(process.pid), *command[1:]]))
             hung = not _follow(process, limit, sink.write, on_line)
             if hung:
                 # At SIGABRT, Python prints the stack of each thread, and macOS writes a crash
                 # report.  The tool needs SIGTERM, so that it ends its compilers.
                 python = os.path.basename(command[0]).startswith("python")
                 _end(process, signal.SIGABRT if python else signal.SIGTERM)
-                _follow(process, lambda: time.monotonic() + _REST, sink.write, on_line)
+                # The driver of a GPU can keep a process from ending.
+                rest = time.monotonic() + _REST
+                _follow(process, lambda: rest, sink.write, on_line)
         finally:
             _end(process)
             process.stdout.close()
+            note.unlink(missing_ok=True)
     return Outcome(process.returncode, hung, time.monotonic() - began)
+
+
+def end_left_over(note: Path) -> None:
+    """Ends the command that a killed report has left behind.  It would run beside the next one."""
+    if not note.exists():
+        return
+    group, _, arguments = note.read_text().partition(" ")
+    note.unlink()
+    # Another process can have the number by now.
+    status, said = output("ps", "-ww", "-o", "args=", "-p", group)
+    if status != 0 or not said.rstrip().endswith(arguments):
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(int(group), signal.SIGTERM)
+        end = time.monotonic() + _GRACE
+        while time.monotonic() < end:
+            os.killpg(int(group), 0)
+            time.sleep(0.1)
+        os.killpg(int(group), signal.SIGKILL)
 
 
 def _follow(process, limit, write, on_line) -> bool:

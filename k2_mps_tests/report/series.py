@@ -3,9 +3,11 @@
 A task is a command.  Some commands run several items, see items.py.  Items that are right share a
 process, because a start of torch takes seconds.  An item that fails ends its process.  If other
 items ran before it in this process, the item runs again, in a process of its own.  So the verdict
-of an item that fails is always that of its own process.
+of an item that fails is always that of its own process.  What fails between two items, or after
+the last one, costs no item: the command starts again for the rest.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -19,6 +21,7 @@ from k2_mps_tests.report.record import Record
 
 # What Metal's validation prints about an access outside of a buffer.
 _INVALID_ACCESS = re.compile(r"\bInvalid \w+ (load|store)\b")
+_COMPILE_ERROR = re.compile(r":\d+:\d+: (fatal )?error: ")
 # How many characters of an item's output the record keeps.  The log has all of it.
 _KEPT = 200_000
 _WHY_LINES = 12
@@ -72,6 +75,8 @@ class Runner:
         self._record, self._root, self._logs = record, root, logs
         self._clean, self._say, self._limit = clean, say, limit
         logs.mkdir(parents=True, exist_ok=True)
+        self._note = logs.parent / "running"
+        running.end_left_over(self._note)
 
     def run(self, task: Task) -> None:
         """Runs a task, or those of its items that have no verdict."""
@@ -93,16 +98,16 @@ class Runner:
     def _name(self, item: str) -> str:
         return f"{self._task.name}: {item}"
 
-    def _left_out(self) -> list[str]:
-        """Returns the items of a series that have a verdict, or that ended two runs."""
+    def _left_out(self) -> dict[str, str]:
+        """Returns {item: verdict} of the items that have a verdict, or that ended two runs."""
         start = self._name("")
-        done = []
+        done = {}
         for step, name in [*self._record.verdicts, *self._record.begun]:
             if step != self._task.step or not name.startswith(start):
                 continue
             if not self._record.is_done(step, name) and not self._is_fatal(name):
                 continue
-            done.append(name.removeprefix(start))
+            done[name.removeprefix(start)] = self._record.verdicts[step, name]["verdict"]
         return done
 
     def _is_fatal(self, name: str) -> bool:
@@ -128,6 +133,7 @@ class Runner:
         record.add(task.step, task.name, began=True)
         self._outside = _Item(task.name, True, time.monotonic(), [])
         self._item, self._num_items = None, 0
+        self._limit_since = self._outside.began
         log = self._logs / (re.sub(r"[^a-zA-Z0-9]+", "-", f"{task.step} {task.name}") + ".log")
         try:
             outcome = running.run(
@@ -137,19 +143,22 @@ class Runner:
                 log=log,
                 limit=self._deadline,
                 on_line=self._take_line,
+                note=self._note,
             )
         except BaseException:
             for item in (self._item, self._outside):
                 if item:
                     self._end(item, "interrupted", "the report was interrupted")
             raise
-        verdict = _verdict_of(outcome)
-        item, why = self._item or self._outside, _why(outcome)
-        if self._item is None or verdict == "ok":
-            if self._item:
-                self._end(self._item, "ok", "")
-            self._end(self._outside, verdict, why)
-            return True
+        verdict, why, item = _verdict_of(outcome), _why(outcome), self._item
+        if item is None:
+            if verdict == "ok" or self._num_items == 0:
+                self._end(self._outside, verdict, why)
+                return True
+            record.add(task.step, task.name, runs_again=f"{why}, after items that are right")
+            return False
+        if verdict == "ok":
+            verdict, why = "wrong", "the process ended in this item, with status 0"
         if item.is_first:
             self._end(item, verdict, why)
         else:
@@ -158,29 +167,32 @@ class Runner:
         return False
 
     def _deadline(self) -> float:
-        began = (self._item or self._outside).began
-        return began + (self._limit or self._task.limit)
+        return self._limit_since + (self._limit or self._task.limit)
 
     def _take_line(self, line: str) -> None:
+        if self._task.is_series and line == items.ITEM_IS_RIGHT and self._item:
+            self._end(self._item, "ok", "")
+            self._item, self._limit_since = None, time.monotonic()
+            return
         if self._task.is_series and line.startswith(items.ITEM):
-            if self._item:
-                self._end(self._item, "ok", "")
-            name = self._clean(line.removeprefix(items.ITEM))
-            self._item = _Item(name, self._num_items == 0, time.monotonic(), [])
+            # The program must find the name again, and a name of the project identifies nobody.
+            name = line.removeprefix(items.ITEM)
+            self._limit_since = time.monotonic()
+            self._item = _Item(name, self._num_items == 0, self._limit_since, [])
             self._num_items += 1
             self._record.add(self._task.step, self._name(name), began=True)
             return
         item = self._item or self._outside
-        line = self._clean(line)
         if line.startswith(items.MEASURED):
             name = item.name if item is self._outside else self._name(item.name)
-            try:
-                values = json.loads(line.removeprefix(items.MEASURED))
+            with contextlib.suppress(ValueError, TypeError):
+                values = dict(json.loads(line.removeprefix(items.MEASURED)))
+                # A name can be a word of a key, or a number.
+                for key, value in values.items():
+                    values[key] = self._clean(value) if isinstance(value, str) else value
                 self._record.add(self._task.step, name, measured=values)
-            except ValueError:
-                item.lines.append(line)
-            return
-        item.lines.append(line)
+                return
+        item.lines.append(self._clean(line))
 
     def _end(self, item: _Item, verdict: str, why: str) -> None:
         """Gives an item its verdict."""
@@ -191,7 +203,9 @@ class Runner:
             verdict, why = "wrong", "right alone, but not after other items in the same process"
             output = f"{self._failed_after_others[item.name]}\n\nalone:\n{output}"
         elif verdict not in ("ok", "interrupted"):
-            shown = [line for line in item.lines if line.strip()][-_WHY_LINES:]
+            # The warnings after a compiler's errors would hide them.
+            shown = [line for line in item.lines if _COMPILE_ERROR.search(line)][:_WHY_LINES]
+            shown = shown or [line for line in item.lines if line.strip()][-_WHY_LINES:]
             why = "\n".join([why, *shown])
         name = item.name if item is self._outside else self._name(item.name)
         self._verdict(name, verdict, time.monotonic() - item.began, why, output)

@@ -75,7 +75,7 @@ class Plan:
         packages = self._tool("build", "--only-packages")
         yield Task("environment", "packages", packages, 60 * MINUTE, **often)
         freeze = self._python("pip", "freeze", "--exclude-editable")
-        yield Task("environment", "pip freeze", freeze, 5 * MINUTE, is_quick=True)
+        yield Task("environment", "pip freeze", freeze, 5 * MINUTE, **often)
 
     def _compiler(self):
         if sys.platform == "darwin":

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,12 @@ def test_facts_need_no_environment_and_later_steps_say_what_they_lack(project, t
     text = (project / "build/mac-report.txt").read_text()
     assert "wrong: environment: virtual environment" in text
     assert "driver: environment, virtual environment: wrong" in text
+    # Without a verdict of the environment, nothing is wrong yet.
+    _report(project, tmp_path, "--only", "numbers", "--torch", "2.15.0")
+    [other] = project.glob("build/mac-report/*2.15.0*/record.jsonl")
+    verdicts = [line for line in map(json.loads, other.read_text().splitlines())]
+    assert verdicts and {line["verdict"] for line in verdicts} == {"not run"}
+    assert "there is no .venv" in verdicts[0]["why"]
     # A second run keeps the verdict of the facts, and tries the environment again.
     before = record.read_text()
     _report(project, tmp_path, *options)
@@ -78,9 +85,36 @@ def test_facts_need_no_environment_and_later_steps_say_what_they_lack(project, t
     assert "virtual environment" in after and '"facts"' not in after
 
 
+def test_a_step_that_does_not_exist_is_an_error(project, tmp_path):
+    done = _report(project, tmp_path, "--only", "fact")
+    assert (done.returncode, done.stderr) == (1, "error: there is no step fact\n")
+
+
+def test_after_the_disk_was_full_the_report_goes_on(project, tmp_path):
+    command = [sys.executable, "-m", "k2_mps_tests.report", "--only", "facts"]
+
+    def ran(most):
+        # Python itself can leave a compiled module that is cut off.
+        variables = {**_environment(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        how = {"cwd": project, "env": variables, "capture_output": True, "text": True}
+        # A file that may not grow fails like a file on a full disk.
+        limits = (most, resource.RLIM_INFINITY)
+        return subprocess.run(
+            command, **how, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        )
+
+    for most in (50, 400):  # in the first line of the record, and in a later one
+        done = ran(most)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert "File too large" in done.stderr and "goes on from here" in done.stderr
+    assert ran(resource.RLIM_INFINITY).returncode == 0
+    assert "1 ok" in _archive(project)["report.txt"]
+
+
 def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
     """Even if .venv has the k2 of an older build."""
-    tool = "#!/bin/sh\ncase $* in *--keep-going*) echo FAILED: swoosh.mm; exit 34; esac\n"
+    errors = "echo swoosh.mm:3:1: error: planted; seq 100"
+    tool = f"#!/bin/sh\ncase $* in *--keep-going*) {errors}; exit 34; esac\n"
     programs = {".venv/bin/k2mps": tool, ".venv/bin/python": "#!/bin/sh\necho $*\n"}
     support.write(project, {"Makefile": ".venv/bin/k2mps:\n", **programs})
     for name in programs:
@@ -90,7 +124,8 @@ def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
     lines = map(json.loads, record.read_text().splitlines())
     verdicts = {(line["step"], line["item"]): line for line in lines if "verdict" in line}
     build = verdicts["build", "build"]
-    assert build["verdict"] == "wrong" and "FAILED: swoosh.mm" in build["why"]
+    assert build["verdict"] == "wrong" and build["output"].endswith("\n99\n100")
+    assert build["why"] == "exit status 34\nswoosh.mm:3:1: error: planted"
     for step, item in (
         ("build", "library"),
         ("questions", "wait"),
@@ -111,7 +146,8 @@ def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
 def test_the_archive_has_crash_reports_and_no_names(project, tmp_path):
     reports = tmp_path / "Users/ada.lovelace/Library/Logs/DiagnosticReports"
     home = str(tmp_path / "Users/ada.lovelace")
-    escaped = json.dumps({"path": f"{home}/k2", "user": "Ada.Lovelace"}).replace("/", "\\/")
+    crash = {"path": f"{home}/k2", "user": "Ada.Lovelace", "crashReporterKey": "1E55-AD0"}
+    escaped = json.dumps(crash).replace("/", "\\/")
     support.write(reports, {"python-new.ips": escaped, "python-old.ips": "old"})
     os.utime(reports / "python-old.ips", (0, 0))
     support.write(project, {"build/tests/parity.xml": f"<a>{project}/x {home}/y</a>"})
@@ -124,6 +160,7 @@ def test_the_archive_has_crash_reports_and_no_names(project, tmp_path):
     assert json.loads(files["crash-reports/python-new.ips"]) == {
         "path": "<home>/k2",
         "user": "<user>",
+        "crashReporterKey": "<machine>",
     }
     assert "crash-reports/python-old.ips" not in files
     assert files["tests/parity.xml"] == "<a><project>/x <home>/y</a>"
@@ -154,8 +191,10 @@ def bad():
         time.sleep(600)
     if os.environ["HOW"] == "raise":
         raise ValueError("raised")
-    if os.environ["HOW"] == "once" and os.environ["K2_MPS_REPORT_LEFT_OUT"] == "[]":
+    if os.environ["HOW"] == "once" and os.environ["K2_MPS_REPORT_LEFT_OUT"] == "{}":
         return False
+    if os.environ["HOW"] == "exit":
+        sys.exit(0)
     if os.environ["HOW"] == "validate":
         print("Invalid device load executing kernel function x", file=sys.stderr)
     return os.environ["HOW"] in ("once", "validate")
@@ -176,6 +215,7 @@ items.run([("first", lambda: True), ("bad", bad), ("last", measured)])
         ("hang", "hung", "hung: did not end in"),
         ("raise", "wrong", "ValueError: raised"),
         ("wrong", "wrong", "exit status 1"),
+        ("exit", "wrong", "the process ended in this item, with status 0"),
         ("once", "wrong", "right alone, but not after other items in the same process"),
         ("validate", "wrong", "Metal's validation reports an access outside of a buffer"),
     ],
@@ -213,6 +253,41 @@ def test_an_item_that_fails_costs_only_itself(tmp_path, how, verdict, reason):
     assert (tmp_path / "record.jsonl").stat().st_size == size
 
 
+# A program that fails between two items, and after the last one.
+BETWEEN = """
+import os, sys
+from k2_mps_tests.report import items
+
+def of_two():
+    yield "first max_1", lambda: items.measured(max=17, of="max") is None
+    if "first max_1" not in items.left_out():
+        os.abort()
+    yield "bad max_2", lambda: False
+    yield "last", lambda: True
+
+items.run(of_two())
+sys.exit(3)
+"""
+
+
+def test_what_fails_between_two_items_costs_no_item(tmp_path, monkeypatch):
+    """Also if a user is called like a word in the name of an item, or a host like a number."""
+    (tmp_path / "program.py").write_text(BETWEEN)
+    monkeypatch.setattr(names, "_user_names", lambda: ["max"])
+    monkeypatch.setattr(names, "_computer_names", lambda: ["17"])
+    record = Record(tmp_path / "record.jsonl", "commit")
+    command = [sys.executable, "program.py"]
+    task = Task("step", "task", command, is_series=True, variables={"PYTHONPATH": str(ROOT)})
+    said = []
+    clean = names.cleaner(tmp_path)
+    Runner(record, tmp_path, tmp_path / "logs", clean, said.append, 60).run(task)
+    found = {item: line["verdict"] for (_, item), line in record.verdicts.items()}
+    bad = {"task": "wrong", "task: bad max_2": "wrong"}
+    assert found == {"task: first max_1": "ok", "task: last": "ok", **bad}
+    assert record.verdicts["step", "task"]["why"].startswith("exit status 3")
+    assert [line["measured"] for line in record.measured] == [{"max": 17, "of": "<user>"}]
+
+
 def test_an_item_in_which_two_runs_ended_is_not_run_again(tmp_path):
     path = tmp_path / "record.jsonl"
     for _ in range(2):
@@ -237,10 +312,55 @@ def test_the_whole_process_group_ends_at_the_limit(tmp_path):
         log=tmp_path / "log",
         limit=lambda began=time.monotonic(): began + 2,
         on_line=lambda line: None,
+        note=tmp_path / "running",
     )
     assert outcome.hung
     left = subprocess.run(["pgrep", "-f", child], capture_output=True, text=True).stdout
     assert left == ""
+
+
+def test_a_process_that_cannot_end_does_not_stop_the_report(tmp_path, monkeypatch):
+    """A driver can keep a process in the kernel."""
+    real = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    monkeypatch.setattr(running, "_GRACE", 0.1)
+    groups = []
+    command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+    try:
+        outcome = running.run(
+            command,
+            cwd=tmp_path,
+            variables={},
+            log=tmp_path / "log",
+            limit=lambda began=time.monotonic(): began + 2,
+            on_line=lambda line: groups.append(int(line)),
+            note=tmp_path / "running",
+        )
+        assert outcome.hung
+    finally:
+        [group] = groups
+        real(group, signal.SIGKILL)
+
+
+def test_a_second_run_ends_what_a_killed_run_has_left(project, tmp_path):
+    support.write(project, {"Makefile": ".venv/bin/k2mps:\n\techo $$PPID >> started; sleep 600\n"})
+    command = [sys.executable, "-m", "k2_mps_tests.report", "--only", "environment/virtual"]
+    how = {"cwd": project, "env": _environment(tmp_path), "stdout": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **how)
+    support.wait_for(project / "started")
+    [folder] = project.glob("build/mac-report/*")
+    support.wait_for(folder / "running")
+    while not (folder / "running").read_text():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    left = int((project / "started").read_text())
+    os.kill(left, 0)  # it runs
+    support.write(project, {"Makefile": ".venv/bin/k2mps:\n\ttrue\n"})
+    assert subprocess.run(command, **how).returncode == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(left, 0)
+    assert not (folder / "running").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -285,10 +405,10 @@ def test_xcodes_compiler_compiles_each_file_if_it_is_there(project, tmp_path):
     (tmp_path / "bin/xcrun").chmod(0o755)
     done = support.ran(*command, cwd=project, env=environment)
     assert done.returncode == 1 and "bad.metal:1:1: error: wrong" in done.stderr
-    environment["K2_MPS_REPORT_LEFT_OUT"] = '["bad"]'
+    environment["K2_MPS_REPORT_LEFT_OUT"] = '{"bad": "wrong"}'
     rest = support.ran(*command, cwd=project, env=environment)
     assert rest.returncode == 0
-    assert [line for line in rest.stdout.splitlines() if "item" in line] == ["item: right"]
+    assert [line for line in rest.stdout.splitlines() if "item:" in line] == ["item: right"]
 
 
 # Programs of macOS: some are missing, and the others print odd things or fail.
