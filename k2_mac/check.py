@@ -601,6 +601,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--seconds", type=float, default=2.0, help="the time limit of each operation and device"
     )
     options = parser.parse_args(arguments)
+    if options.html:
+        # The checks take minutes, so a page that cannot be written is an error before them.
+        try:
+            open(options.html, "a", encoding="utf-8").close()
+        except OSError as error:
+            parser.error(f"--html: {error}")
     result = check(options.size, options.seconds, lambda line: print(line, flush=True))
     print("\n".join(text(result)))
     if options.html:

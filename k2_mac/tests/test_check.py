@@ -49,6 +49,14 @@ def test_the_facts_come_before_the_first_comparison(monkeypatch, capsys):
     assert said.endswith("\ncomparing ctc_loss ...\n")
 
 
+def test_a_page_that_cannot_be_written_is_an_error_before_the_checks(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(check, "check", lambda *arguments: pytest.fail("the checks ran"))
+    with pytest.raises(SystemExit) as ended:
+        check.main(["--html", str(tmp_path / "none/check.html")])
+    assert ended.value.code == 2
+    assert "--html: [Errno 2] No such file or directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", check.OPERATIONS)
 def test_an_error_of_twice_the_allowance_is_wrong(name):
     """The allowances are for rounding: each is below a thousandth of the largest value."""
