@@ -4,6 +4,7 @@ Only GitHub can run the workflows.  The tests check them without running them.
 """
 
 import json
+import os
 import re
 import sys
 from importlib.util import find_spec
@@ -115,6 +116,26 @@ def test_no_release_waits_for_a_result_on_mps():
     [tried] = [run for run in of_release if "ci/try-wheel" in run]
     assert '2) echo "::warning::' in tried
     assert jobs["on-mps"]["continue-on-error"] is True
+
+
+def test_the_notes_of_a_release_have_the_commands_that_install_it(tmp_path):
+    [step] = [step for step in steps(FOLDER / "wheels.yml") if "gh release" in step.get("run", "")]
+    gh = "#!/bin/sh\necho $*; cat notes.md\n"
+    names = [f"k2-1.24+mps.cpu.torch{torch}-cp312-x.whl" for torch in ("2.13.0", "2.14.1")]
+    support.write(tmp_path, {"bin/gh": gh, **{f"dist/{name}": "" for name in names}})
+    (tmp_path / "bin/gh").chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "GITHUB_REF_NAME": "v1",
+        "GITHUB_REPOSITORY": "ada/k2-mac",
+        "GITHUB_REPOSITORY_OWNER": "ada",
+    }
+    said = support.output("bash", "-e", "-c", step["run"], cwd=tmp_path, env=environment)
+    files = " ".join(f"dist/{name}" for name in names)
+    assert said.startswith(f"release create v1 {files} --repo ada/k2-mac ")
+    for torch in ("2.13.0", "2.14.1"):
+        page = "https://ada.github.io/k2-mac/mps.html"
+        assert f"\npip install k2==1.24+mps.cpu.torch{torch} -f {page}\n" in said
 
 
 def test_a_push_takes_at_most_four_macs():
