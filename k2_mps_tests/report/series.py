@@ -19,6 +19,7 @@ from pathlib import Path
 from k2_mps_tests.report import items, running
 from k2_mps_tests.report.record import Record
 
+TOOL = ".venv/bin/k2mps"
 # What Metal's validation prints about an access outside of a buffer.
 _INVALID_ACCESS = re.compile(r"\bInvalid \w+ (load|store)\b")
 _COMPILE_ERROR = re.compile(r":\d+:\d+: (fatal )?error: ")
@@ -181,6 +182,7 @@ class Runner:
             self._item = _Item(name, self._num_items == 0, self._limit_since, [])
             self._num_items += 1
             self._record.add(self._task.step, self._name(name), began=True)
+            self._say(f"  {name}")
             return
         item = self._item or self._outside
         if line.startswith(items.MEASURED):
@@ -193,6 +195,8 @@ class Runner:
                 self._record.add(self._task.step, name, measured=values)
                 return
         item.lines.append(self._clean(line))
+        if self._task.command[0] == TOOL:  # it prints lines for a person who waits
+            self._say(f"  {line}")
 
     def _end(self, item: _Item, verdict: str, why: str) -> None:
         """Gives an item its verdict."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from k2_mps_tests.report.series import Task
+from k2_mps_tests.report.series import TOOL, Task
 
 # Metal's own checks of the host's calls, and of all reads and writes of kernels.
 VALIDATED = {
@@ -43,7 +43,7 @@ class Plan:
 
     def _tool(self, command: str, *arguments: str) -> list[str]:
         torch = ["--torch", self.torch] if self.torch else []
-        return [".venv/bin/k2mps", command, *torch, *arguments]
+        return [TOOL, command, *torch, *arguments]
 
     @staticmethod
     def _python(module: str, *arguments: str) -> list[str]:
@@ -71,7 +71,7 @@ class Plan:
         make = ["make", "--no-print-directory", ".venv/bin/k2mps", f"PYTHON={sys.executable}"]
         often = {"is_quick": True, "is_always_run": True}
         yield Task("environment", "virtual environment", make, 10 * MINUTE, **often)
-        yield Task("environment", "doctor", [".venv/bin/k2mps", "doctor"], 5 * MINUTE, **often)
+        yield Task("environment", "doctor", [TOOL, "doctor"], 5 * MINUTE, **often)
         packages = self._tool("build", "--only-packages")
         yield Task("environment", "packages", packages, 60 * MINUTE, **often)
         freeze = self._python("pip", "freeze", "--exclude-editable")

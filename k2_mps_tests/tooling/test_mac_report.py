@@ -119,7 +119,8 @@ def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
     support.write(project, {"Makefile": ".venv/bin/k2mps:\n", **programs})
     for name in programs:
         (project / name).chmod(0o755)
-    _report(project, tmp_path, "--quick")
+    done = _report(project, tmp_path, "--quick")
+    assert "\nbuild: build ...\n  swoosh.mm:3:1: error: planted\n" in done.stdout
     [record] = project.glob("build/mac-report/*/record.jsonl")
     lines = map(json.loads, record.read_text().splitlines())
     verdicts = {(line["step"], line["item"]): line for line in lines if "verdict" in line}
@@ -231,10 +232,9 @@ def test_an_item_that_fails_costs_only_itself(tmp_path, how, verdict, reason):
         variables={"HOW": how, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
     )
     limit = 5 if how == "hang" else 120
-    runner = Runner(
-        record, tmp_path, tmp_path / "logs", lambda text: text, lambda line: None, limit
-    )
-    runner.run(task)
+    said = []
+    Runner(record, tmp_path, tmp_path / "logs", str, said.append, limit).run(task)
+    assert said[:2] == ["step: task ...", "  first"]
     found = {item: line["verdict"] for (_, item), line in record.verdicts.items()}
     assert found == {"task: first": "ok", "task: bad": verdict, "task: last": "ok", "task": "ok"}
     bad = record.verdicts["step", "task: bad"]
