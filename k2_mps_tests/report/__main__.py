@@ -16,10 +16,12 @@ from k2_mps_tests.report.tasks import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ENVIRONMENT = (("environment", "virtual environment"), ("environment", "packages"))
+_VENV = (("environment", "virtual environment"),)
+_ENVIRONMENT = (*_VENV, ("environment", "packages"))
 # {what a task needs: the items that must not be wrong}
 _NEEDED = {
     "": (),
+    "venv": _VENV,
     "environment": _ENVIRONMENT,
     "library": (*_ENVIRONMENT, ("build", "build")),
     "build": (*_ENVIRONMENT, ("build", "build"), ("build", "library")),
@@ -146,7 +148,12 @@ def _keep_awake() -> None:
     """Keeps a Mac from sleeping while this process runs."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError):
-            subprocess.Popen(["caffeinate", "-dims", "-w", str(os.getpid())])
+            subprocess.Popen(
+                ["caffeinate", "-dims", "-w", str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
 
 def main() -> int:

@@ -71,6 +71,7 @@ class Plan:
         make = ["make", "--no-print-directory", ".venv/bin/k2mps", f"PYTHON={sys.executable}"]
         often = {"is_quick": True, "is_always_run": True}
         yield Task("environment", "virtual environment", make, 10 * MINUTE, **often)
+        often = {**often, "needs": "venv"}
         yield Task("environment", "doctor", [TOOL, "doctor"], 5 * MINUTE, **often)
         packages = self._tool("build", "--only-packages")
         yield Task("environment", "packages", packages, 60 * MINUTE, **often)
