@@ -177,7 +177,7 @@ def refused(name: str, message: str, script: str):
                 "it would act on this repository, or macOS or an editor makes",
                 f"echo > k2/{name}; git add --force k2/{name}; git commit -qm more",
             )
-            for name in (".gitattributes", ".gitignore", ".DS_Store", "a.h~")
+            for name in (".gitattributes", ".gitignore", ".DS_Store", "a.h~", ".a.h.swp")
         ),
         refused(
             "an edit of a new file of another patch",

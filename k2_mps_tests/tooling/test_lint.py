@@ -181,15 +181,14 @@ def test_two_names_that_are_one_on_a_mac_are_found(sound, name):
     assert [what[2] for what in findings(sound)] == ["twins"]
 
 
-def test_files_of_the_macs_finder_are_ignored(sound):
-    support.write(sound.root, {"patches/.DS_Store": "x", "patches/files/k2/.DS_Store": "x"})
-    assert findings(sound) == []
-
-
-def test_backups_of_editors_are_ignored(sound):
-    support.write(sound.root, {"patches/x.patch~": "x", "patches/files/k2/a.h~": "x"})
+def test_files_that_the_finder_and_editors_make_are_ignored(sound):
+    names = (".DS_Store", "x.patch~", "#x.patch#", ".x.patch.swp", ".x.patch.swo")
+    for folder in ("patches", "patches/files/k2"):
+        support.write(sound.root, {f"{folder}/{name}": "x" for name in names})
+        (sound.root / folder / ".#x.patch").symlink_to("me@host.1234")
     assert findings(sound) == []
     sound.ok("apply")
+    assert "already" in sound.ok("export")
 
 
 def test_symbolic_links_are_found(sound):

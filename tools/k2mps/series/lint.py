@@ -82,11 +82,14 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
 
 
 def _links(patches: Path) -> Iterator[Finding]:
-    """Yields a finding for each symbolic link in patches/, whether git ignores the link or not."""
+    """Yields a finding for each symbolic link in patches/, whether git ignores the link or not.
+
+    Emacs's locks are left out.
+    """
     for folder, folders, files in os.walk(patches):
         for name in sorted((*folders, *files)):
             path = Path(folder, name)
-            if path.is_symlink():
+            if path.is_symlink() and not name.startswith(".#"):
                 shown = str(path.relative_to(patches.parent))
                 yield Finding(shown, 1, "link", "a symbolic link, which could lead anywhere")
 

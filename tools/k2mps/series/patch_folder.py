@@ -166,15 +166,14 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
 def paths_of(directory: Path) -> list[str]:
     """Returns the paths of all files of patches/, relative to patches/.
 
-    Hidden files directly in patches/, backups of editors (x.patch~), and each .DS_Store are left
-    out.
+    Hidden files directly in patches/ are left out, and so are the files of `patch_text.STRAY`.
     """
     base = os.path.join(directory, "")
     walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
     paths = (
         path.removeprefix(base)
         for path in walk
-        if os.path.basename(path) != patch_text.OF_A_MAC and not path.endswith(patch_text.BACKUP)
+        if not patch_text.STRAY.fullmatch(os.path.basename(path))
     )
     return sorted(path for path in paths if not path.startswith("."))
 

@@ -63,13 +63,13 @@ _EDIT = re.compile(
 )
 # The trailers that the tool writes into a commit's message.
 TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
-# macOS makes this file in each folder that its Finder shows.  The tool ignores the file.
-OF_A_MAC = ".DS_Store"
-# The end of the name that an editor gives to its backup of a file.  The tool ignores such files.
-BACKUP = "~"
+# The names of files that macOS's Finder and editors make beside other files: Finder's settings,
+# backups (x~), vim's swap files (.x.swp), Emacs's lock (.#x, a link) and unsaved text (#x#).  The
+# tool ignores such files.
+STRAY = re.compile(r"\.DS_Store|.*~|\..*\.sw[a-p]|\.#.*|#.*#", re.IGNORECASE)
 # Names, in lower case, that a new file must not have.  If .gitattributes or .gitignore were under
 # patches/files, git would obey it in this repository.
-_NO_NEW_FILES = (".gitattributes", ".gitignore", OF_A_MAC.lower())
+_NO_NEW_FILES = (".gitattributes", ".gitignore")
 _YEAR = re.compile(r" (19[7-9]\d|20\d\d) ")
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
@@ -197,7 +197,7 @@ def check_path(path: str, where: str, new: bool = False) -> None:
         or set(path) & set('\\":')
         or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain)
     )
-    if bad or new and (plain[-1] in _NO_NEW_FILES or plain[-1].endswith(BACKUP)):
+    if bad or new and (plain[-1] in _NO_NEW_FILES or STRAY.fullmatch(plain[-1])):
         raise errors.SeriesError(
             f"{where} names the path {path!r}, which is refused",
             why="it leaves k2's tree, leads into git's own files, or has unusual characters"
