@@ -219,6 +219,48 @@ def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):
     assert patches(sandbox) == before
 
 
+MOVES = {
+    "rebase": "git checkout -q -b topic; git rebase -q --onto $onto $pin; git checkout -q k2-mps;"
+    " git reset -q --hard topic; git branch -q -D topic",
+    "cherry-pick": "git checkout -q -b topic $onto; git cherry-pick $pin..k2-mps;"
+    " git branch -q -f k2-mps topic; git checkout -q k2-mps",
+    "rebase after another": "git rebase -q --force-rebase $pin; git checkout -q -b topic;"
+    " git rebase -q --onto $onto $pin; git checkout -q -B k2-mps",
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_the_branch_is_moved_to_a_rebased_branch(sandbox, k2, move):
+    """Upstream's commits do not become patches."""
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), onto)
+    support.shell(k2, f"onto={onto} pin={sandbox.pin}; {MOVES[move]}")
+    before = patches(sandbox)
+    assert f"next: k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
+    assert f"next: k2mps export --onto {onto[:12]};" in sandbox.fails(1, "export")
+    assert f"k2mps export --onto {onto[:12]} makes" in sandbox.fails(1, "apply")
+    assert patches(sandbox) == before
+    sandbox.ok("export", "--onto", onto)
+    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, support.NEW]
+
+
+def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
+    """The tool does not know whether the commit is upstream's, and says what to do if it is not."""
+    other = sandbox.clone("other")
+    support.commit(other, "mine", {"mine.h": "mine\n"})
+    git(other, *"commit --quiet --amend -m mine".split(), env={"GIT_COMMITTER_NAME": "Colleague"})
+    git(k2, "fetch", "--quiet", str(other), "HEAD")
+    mine = git(k2, "rev-parse", "FETCH_HEAD")
+    git(k2, "rebase", "--quiet", "--onto", mine, sandbox.pin)
+    support.commit(k2, "more", {"more.h": "more\n"})
+    error = sandbox.fails(1, "export")
+    (again,) = re.findall(r"upstream lacks that commit, (git .*), then", error)
+    sandbox.fails(1, "export", "--onto", mine)
+    support.shell(k2, again)
+    sandbox.ok("export")
+    assert sandbox.order() == ["mine.patch", MPS, ARRAY, support.NEW, "more.patch"]
+
+
 def test_an_edit_of_patches_during_a_rebase_is_not_overwritten(sandbox, k2):
     onto, _ = stopped(sandbox)
     resolve(k2)

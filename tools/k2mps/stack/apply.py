@@ -85,5 +85,5 @@ def _advice(transaction: Transaction, tip: str) -> str:
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"
-    onto = f" --onto {base[:12]}" if base not in ("", transaction.pin.commit) else ""
+    onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
     return f"k2mps export{onto} makes patches of them; {leave} leaves them where they are"

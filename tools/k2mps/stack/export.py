@@ -101,7 +101,10 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
     if not checkout.is_ancestor(pin.commit, head.tip) or (
         base not in ("", pin.commit) and checkout.is_ancestor(pin.commit, base)
     ):
-        advice = f"k2mps export --onto {base[:12]}" if base else "k2mps apply"
+        advice = "k2mps apply"
+        if base:
+            again = f"{git_command} rebase --force-rebase {old[:12]}, then the same command again"
+            advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
         if pin.commit != old:
             rebase = f"rebase --onto {pin.commit[:12]} {(base or old)[:12]} {BRANCH}"
             advice = f"{git_command} {rebase}, then the same command again"

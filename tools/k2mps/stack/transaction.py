@@ -92,6 +92,9 @@ class Transaction:
             return ""
         on_pin = is_ancestor(pin, tip)
         if not (self.applied and is_ancestor(self.applied.tip, tip)):
+            others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
+            if others:
+                return others[-1]
             for commit in upstream.rebase_bases(self.checkout):
                 if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
                     return commit

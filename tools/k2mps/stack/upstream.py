@@ -1,5 +1,6 @@
 """Finds commits of upstream.  No ref of the user's repository changes."""
 
+import itertools
 import os
 import re
 import shlex
@@ -15,6 +16,12 @@ _ID = re.compile("[0-9a-f]{4,40}")
 # A revision may end with git's signs for an ancestor, such as "~2".
 _REVISION = re.compile(r"([^~^]+)((?:[~^]\d*)*)")
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
+# A line of the reflog for a commit that git has made.
+_MADE = re.compile(
+    r"^([0-9a-f]{40}) (?:(?:commit|cherry-pick|revert|am)\b"
+    r"|(?:rebase|pull)\b.*\((?!start|finish|abort)[a-z]+\))",
+    re.MULTILINE,
+)
 _REBASED = re.compile(rf"^rebase \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})$", re.MULTILINE)
 
 
@@ -76,6 +83,25 @@ def rebase_bases(checkout: Checkout) -> list[str]:
     log = checkout.git.run("log", "--walk-reflogs", "--format=%gs", BRANCH_REF, "--").stdout
     commits = dict.fromkeys(_REBASED.findall(os.fsdecode(log)))
     return [commit for commit in commits if _is_of_upstream(checkout, commit)]
+
+
+def below_series(checkout: Checkout, pin: str, tip: str) -> list[str]:
+    """Returns the commits on top of a pin that are below the series, and that were not made here.
+
+    If another branch was rebased, and branch k2-mps then moved to it, the reflog of branch k2-mps
+    does not name the upstream commit.  But git's reflogs list each commit that was made in this
+    repository.
+
+    Args:
+      tip: the last commit of the branch, which has the pin.
+    """
+    commits = checkout.commits(f"{pin}..{tip}")
+    below = [*itertools.takewhile(lambda commit: not name_of(commit), commits)]
+    if not below:
+        return []
+    log = checkout.git.run("log", "--walk-reflogs", "--all", "--format=%H %gs", "--").stdout
+    made = set(_MADE.findall(os.fsdecode(log)))
+    return [commit.id for commit in below if commit.id not in made]
 
 
 def rebase_target(checkout: Checkout) -> str:
