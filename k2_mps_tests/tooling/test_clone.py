@@ -51,6 +51,19 @@ def test_a_failed_clone_leaves_nothing(sandbox, old, new, code, message):
     assert list((sandbox.root / "build").iterdir()) == []
 
 
+def test_what_a_killed_run_leaves_is_named_and_stays(sandbox):
+    folder = sandbox.root / "build/k2.partial-0"
+    drafts = [sandbox.root / f"{path}.k2mps-draft-0" for path in ("", "patches/")]
+    support.write(folder, {"x": "x"})
+    for draft in drafts:
+        draft.write_text("x")
+    result = sandbox.run("apply")
+    assert result.returncode == 0, result.stderr
+    for paths in ([folder], drafts[:1], drafts[1:]):
+        assert f"to delete them: rm -rf {paths[0]}\n" in result.stderr
+        assert paths[0].exists()
+
+
 def test_a_pin_off_the_branches_is_fetched_by_its_id(sandbox):
     sandbox.obtain()
     git(sandbox.upstream, "checkout", "--quiet", "--detach")

@@ -57,7 +57,9 @@ def test_upstream_changes_neither_the_checkout_nor_patches(sandbox, k2):
     sandbox.ok("upstream")
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok("upstream", "--branch", "for-k2")
-    assert "already exists" in sandbox.fails(1, "upstream", "--branch", "for-k2")
+    # The command fails before --check, which needs the environment of a build.
+    error = sandbox.fails(1, "upstream", "--check", "--branch", "for-k2")
+    assert "has a branch for-k2 already" in error
     assert "not a valid branch name" in sandbox.fails(1, "upstream", "--branch", "no..name")
 
 

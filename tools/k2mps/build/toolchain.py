@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from packaging.version import Version
 
 from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
-from k2mps.core import errors
+from k2mps.core import errors, replacement
 from k2mps.core.pins import sha256
 
 LABEL = "cross-built, statically verified"
@@ -161,7 +161,7 @@ def platform(torch: str) -> str:
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
     """Returns the toolchain for a version of torch and a Python.
 
-    Assembles the toolchain if its sources have changed since it was last assembled.
+    Each version of the toolchain's sources has a folder of its own.
 
     Raises:
       RequirementMissingError: the Python has no headers, or a package cannot be downloaded.
@@ -178,21 +178,15 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         *(name, zig.name, python.number, str(python.include), python.program),
         *((emulator / header).read_text() for header in _EMULATOR_HEADERS),
     )
-    toolchain = Toolchain(_root(environment) / f"toolchain-{name}", python.tag, key)
-    stamp = toolchain.directory / "key"
-    if stamp.exists() and stamp.read_text() == key:
-        return toolchain
-
-    def fill(draft: Path) -> None:
-        _fill_sdk(draft / "sdk", torch_package, zig, emulator)
-        _fill_python(draft, python)
-        site = draft / "site" / "torch"
-        shutil.copytree(torch_package, site, copy_function=os.link)
-        (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
-        (draft / stamp.name).write_text(key)
-
-    _replace_folder(toolchain.directory, fill)
-    return toolchain
+    directory = _root(environment) / f"toolchain-{name}-{key[:12]}"
+    if not directory.exists():
+        with replacement.new_folder(directory, environment.reporter) as partial:
+            _fill_sdk(partial / "sdk", torch_package, zig, emulator)
+            _fill_python(partial, python)
+            site = partial / "site" / "torch"
+            shutil.copytree(torch_package, site, copy_function=os.link)
+            (site / "__init__.py").write_text(f'__version__ = "{version_in(torch)}"\n')
+    return Toolchain(directory, python.tag, key)
 
 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
@@ -237,9 +231,7 @@ def symbols_of(torch_package: Path) -> dict[str, dict]:
             imported = {name: sorted(symbols) for name, symbols in imports(binary).items()}
             exported = sorted({symbol.name for symbol in binary.exported_symbols})
             by_file[library.name] = {"exports": exported, "imports": imported}
-        draft = cache.with_suffix(".draft")
-        draft.write_text(json.dumps(by_file))
-        draft.rename(cache)
+        replacement.rewrite(cache, json.dumps(by_file))
     return json.loads(cache.read_text())
 
 
@@ -278,20 +270,6 @@ def _root(environment: Environment) -> Path:
     return environment.project.build_root / "macos-arm64"
 
 
-def _replace_folder(target: Path, fill: Callable[[Path], None]) -> Path:
-    """Replaces the folder `target` by a new one, which `fill` fills.
-
-    If `fill` raises an error, the old folder stays.
-    """
-    draft = target.with_name(target.name + ".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    fill(draft)
-    shutil.rmtree(target, ignore_errors=True)
-    draft.rename(target)
-    return target
-
-
 def _fetch(
     environment: Environment, wanted: Requirement, name: str, parts: tuple[str, ...], *system: str
 ) -> Path:
@@ -303,16 +281,14 @@ def _fetch(
       system: the wheel's platform tag and Python version; absent if the wheel is for this machine.
     """
     target = _root(environment) / name
-
-    def fill(draft: Path) -> None:
-        wheel = environment.download(wanted, draft, *system)
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(
-                draft, [name for name in archive.namelist() if name.startswith(parts)]
-            )
-        wheel.unlink()
-
-    return target if target.exists() else _replace_folder(target, fill)
+    if not target.exists():
+        with replacement.new_folder(target, environment.reporter) as partial:
+            wheel = environment.download(wanted, partial, *system)
+            with zipfile.ZipFile(wheel) as archive:
+                members = [name for name in archive.namelist() if name.startswith(parts)]
+                archive.extractall(partial, members)
+            wheel.unlink()
+    return target
 
 
 def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None:

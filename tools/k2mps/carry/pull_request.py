@@ -108,6 +108,17 @@ def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]])
     return tree
 
 
+def check_branch(checkout: Checkout, name: str) -> None:
+    """Raises an error if git cannot make a branch of this name."""
+    git = checkout.git
+    if git.succeeds("show-ref", "--verify", "--quiet", f"refs/heads/{name}"):
+        raise errors.K2mpsError(
+            f"{checkout.directory} has a branch {name} already",
+            next_command="give another name, or delete that branch",
+        )
+    git.bytes("check-ref-format", "--branch", name)
+
+
 def _message(patch: Patch) -> str:
     return _paragraphs(patch.subject, patch.body)
 

@@ -184,6 +184,8 @@ def upstream_command(
     if quick and not check:
         raise click.UsageError("--quick is an option of --check")
     checkout = session.obtain()
+    if branch:
+        pull_request.check_branch(checkout, branch)
     request = pull_request.make(session.project, checkout, group or "", squash, in_series)
     if check:
         words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]

@@ -1,14 +1,20 @@
-"""Writes a file under a temporary name, and renames it.
+"""Writes a file or a folder under a temporary name, and renames it.
 
-So after a kill the file has either its old or its new contents.
+So after a kill the file has either its old or its new contents, and a folder is complete or absent.
+A killed run leaves the temporary file or folder.  The next run says so, but does not delete it.
 """
 
+import contextlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+from k2mps.core.git import quoted
 from k2mps.core.objects import File
+from k2mps.core.progress import Reporter
 
-# The beginning of a temporary name.  git and `k2mps lint` ignore files of such names.
+# The beginning of a temporary file's name.  git and `k2mps lint` ignore files of such names.
 _DRAFT = ".k2mps-draft-"
 
 
@@ -34,3 +40,33 @@ def replace(path: Path, file: File, folder: Path) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, reporter: Reporter) -> Iterator[Path]:
+    """Yields an empty folder, which gets the name `folder` at the end of the context.
+
+    If an error leaves the context, the folder is deleted.  The caller holds a lock, so that no
+    other run makes the same folder.
+    """
+    warn_of_kills(reporter, folder.parent, f"{folder.name}.partial-*")
+    partial = folder.with_name(f"{folder.name}.partial-{os.urandom(8).hex()}")
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def warn_of_kills(reporter: Reporter, folder: Path, pattern: str = f"{_DRAFT}*") -> None:
+    """Warns of the temporary files in a folder that killed runs have left.
+
+    The caller holds a lock, so that the files are not those of another run.
+    """
+    paths = sorted(folder.glob(pattern))
+    if paths:
+        reporter.warn(
+            "a killed run has left temporary files; to delete them:"
+            f" rm -rf {' '.join(map(quoted, paths))}"
+        )

@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from k2mps.core import errors, git
+from k2mps.core import errors, git, replacement
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
@@ -58,13 +58,10 @@ def obtain(
 
 def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
     """Clones into a new folder, and renames it at the end: `directory` is never incomplete."""
-    import shutil  # The imports are here because they take time, and most runs clone nothing.
+    from k2mps.core import repository  # The import takes time, and most runs clone nothing.
 
-    from k2mps.core import repository
-
-    partial = directory.with_name(f"{directory.name}.partial-{os.urandom(8).hex()}")
-    try:
-        shown = git.redacted(pin.url)
+    shown = git.redacted(pin.url)
+    with replacement.new_folder(directory, reporter) as partial:
         repository.network(
             directory.parent,
             f"cloning {shown}",
@@ -76,9 +73,6 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
         clone = Checkout(partial, reporter)
         _take_pin(clone, pin)
         clone.git.bytes("checkout", "--quiet", "--detach", pin.commit)
-        partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def copy(checkout: Checkout, directory: Path) -> Checkout:

@@ -35,6 +35,8 @@ def begin(project: Project, checkout: Checkout) -> Iterator["Transaction"]:
       BusyError: another run of the tool uses the project or the checkout.
     """
     with exclusive(project.root, str(project.root)), checkout.exclusive():
+        for folder in (project.root, project.patches):
+            replacement.warn_of_kills(checkout.reporter, folder)
         yield Transaction(project, checkout)
 
 
