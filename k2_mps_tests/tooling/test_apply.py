@@ -137,7 +137,7 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
         ),
         refused(
             "a commit on branch k2-mps",
-            "has commits of yours",
+            "has commits that patches/ lacks",
             "git checkout -q -b k2-mps; git commit -q --allow-empty -m mine; git checkout -q -",
         ),
         refused(
@@ -297,7 +297,7 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
     assert git(k2, "status", "--porcelain") == ""
     if "switch" in moment:
         assert result.returncode == 1 and "has moved meanwhile" in result.stderr
-        assert "has commits of yours" in sandbox.fails(1, "apply")
+        assert "has commits that patches/ lacks" in sandbox.fails(1, "apply")
     else:
         assert result.returncode == 0
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")

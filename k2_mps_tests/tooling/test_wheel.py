@@ -270,7 +270,7 @@ def test_a_checkout_with_edits_makes_no_wheel(ready):
 def test_commits_that_no_patch_has_make_no_wheel(ready):
     edit_k2(ready)
     git(ready.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
-    assert "commit(s) of yours" in ready.fails(1, "wheel")
+    assert "commit(s) that patches/ lacks" in ready.fails(1, "wheel")
 
 
 def test_a_build_with_edits_is_marked_as_dirty(ready):

@@ -53,8 +53,8 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     users = transaction.user_commits(tip)
     if users:
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {checkout.directory} has commits of yours on top of k2",
-            why=f"patches/ does not have {errors.some([*map(str, users)])}",
+            f"branch {BRANCH} of {checkout.directory} has commits that patches/ lacks",
+            why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
     lost = [] if head.branch else transaction.user_commits(tip, head.commit)

@@ -111,7 +111,7 @@ def _where(current: Transaction) -> tuple[State, list[str], list[str]]:
         return State.EDITED, [], [f"git has rebased branch {BRANCH} onto {current.base[:12]}"]
     mine = current.user_commits(of=head.commit) if on_pin else []
     if mine:
-        return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) of yours on the pin"]
+        return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) that patches/ lacks"]
     (top,) = checkout.commits("-1", head.commit)
     if top.ours:
         why = "another version of the series is applied, or another clone of k2-mps applied it"
