@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from k2mps.core import errors
+from k2mps.core.objects import Entry, importable
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
-from k2mps.series.patch_text import Patch
+from k2mps.series.patch_text import AUTHOR, Patch
 from k2mps.series.series_file import is_fix, is_for_k2, stands_alone
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import commit_date, pick, series_tip
+from k2mps.stack.commits import commit_date, pick
+from k2mps.stack.transaction import begin
 
 # k2 at the pin does not build with the torch of upstream.toml without this patch.
 _TO_BUILD = "torch-2.13.patch"
@@ -50,27 +52,27 @@ def make(
       squash: whether to make one commit of each group.  k2 squashes a pull request anyway.
       in_series: whether a group of fixes, too, stands on top of the groups before it.
     """
-    pin = checkout.pinned(project.upstream().pin)
-    series = patch_folder.load(project.patches)
-    chosen = [
-        patch for patch in series.patches if not group or series.groups.get(patch.name) == group
-    ]
-    if not chosen:
-        raise errors.K2mpsError(
-            f"patches/series has no group {group}",
-            why="a group begins with a comment like '# device: text'",
-            next_command="name a group of patches/series",
-        )
-    alone = is_fix(group) and not in_series
-    if alone:
-        chosen = [patch for patch in chosen if stands_alone(patch.name)]
-    with checkout.exclusive():
-        last = series_tip(project, checkout, pin, series)
-        commits = checkout.commits(f"{pin.commit}..{last}")
+    with begin(project, checkout) as transaction:
+        series = patch_folder.load(project.patches)
+        chosen = [
+            patch for patch in series.patches if not group or series.groups.get(patch.name) == group
+        ]
+        if not chosen:
+            raise errors.K2mpsError(
+                f"patches/series has no group {group}",
+                why="a group begins with a comment like '# device: text'",
+                next_command="name a group of patches/series",
+            )
+        alone = is_fix(group) and not in_series
+        if alone:
+            chosen = [patch for patch in chosen if stands_alone(patch.name)]
+        pin = transaction.pin
+        commits = checkout.commits(f"{pin.commit}..{transaction.tip()}")
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
-        base = tip = pin.commit
+        base = pin.commit
+        made: list[bytes] = []  # commits on top of `base`
         end = series.patches.index(chosen[-1]) + 1
         pairs = [*zip(commits, series.patches[:end])]
         if alone:
@@ -84,11 +86,15 @@ def make(
             commit, last = part[-1]
             tree = _alone(checkout, tree, part) if alone else commit.tree
             patches = [patch for _, patch in part]
-            base = tip if patches[0] == chosen[0] else base
+            if patches[0] == chosen[0] and made:
+                base = checkout.objects.import_commits(made)
+                made = []
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
             whole = squash and (not alone or last in chosen)
             message = _squashed(project, series, patches) if whole else _message(last)
-            tip = checkout.objects.commit(tree, [tip], message + "\n", author, sender)
+            parent, whole_tree = "" if made else base, {"": Entry("040000", tree)}
+            made.append(importable(parent, whole_tree, message, author, sender))
+        tip = checkout.objects.import_commits(made)
     return Submission(base, tip, _cover(project, chosen, group))
 
 
@@ -137,7 +143,7 @@ def _paragraphs(*texts: str) -> str:
 def _sender(checkout: Checkout) -> str:
     """Returns the user of git's configuration, "NAME <EMAIL>"; raises an error if there is none."""
     name, email = checkout.user()
-    if not name or not email:
+    if not email or not AUTHOR.fullmatch(f"{name} <{email}>"):
         raise errors.K2mpsError(
             "git does not know who you are",
             why="a pull request names its author",

@@ -1,13 +1,9 @@
-"""Runs git clone and git fetch, and shows their progress.
-
-GitPython parses the progress.  This is a separate module because GitPython takes time to import.
-"""
+"""Runs git clone and git fetch, and shows the progress of a clone."""
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
-
-import git
 
 from k2mps.core import errors, process
 from k2mps.core.git import check_resources, redacted, settings
@@ -21,18 +17,6 @@ _NETWORK = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
-
-
-class _Progress(git.RemoteProgress):
-    """Passes git's progress on to `shown`."""
-
-    def __init__(self, shown: Update):
-        super().__init__()
-        self._shown = shown
-
-    def update(self, op_code, cur_count, max_count=None, message="") -> None:
-        stage = self._cur_line.partition(":")[0]
-        self._shown(int(cur_count), int(max_count or 0), stage)
 
 
 def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> dict[str, str]:
@@ -72,17 +56,18 @@ def network(
       directory: the directory in which the command runs.
       title: the name of the work in the progress display.
       failure: the first line of an error.
-      args: the command without "git"; this function adds `--progress`.
+      args: the command without "git".
     Raises:
       UnreachableError: the command failed, perhaps because the network is down.
       K2mpsError: upstream answered that it lacks the commit; or the disk is full.
     """
     command, *rest = args
+    options = ["--progress"] if command == "clone" else []
     reporter.command(["git", *map(redacted, args)])
     with (
         reporter.task(title) as update,
         process.started(
-            ["git", "--no-pager", *settings(_NETWORK), command, "--progress", *rest],
+            ["git", "--no-pager", *settings(_NETWORK), command, *options, *rest],
             cwd=directory,
             env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
@@ -91,12 +76,9 @@ def network(
             errors="replace",
         ) as running,
     ):
-        progress = _Progress(update)
-        handle = progress.new_message_handler()
-        for line in filter(str.strip, running.stderr):
-            handle(line.rstrip("\n"))
+        lines = _messages(running.stderr, update) if options else [*running.stderr]
         status = running.wait()
-    stderr = redacted("\n".join([*progress.other_lines, *progress.error_lines]).strip())
+    stderr = redacted("\n".join(filter(None, map(str.strip, lines))))
     if status != 0:
         check_resources(command, stderr, directory)
         lacks = "not our ref" in stderr or "remote ref" in stderr
@@ -106,3 +88,18 @@ def network(
             next_command="check the network, and url and commit in upstream.toml; or give a clone"
             " of k2 that you have: --k2 DIRECTORY; then run the same command again",
         )
+
+
+def _messages(lines: Iterable[str], update: Update) -> list[str]:
+    """Passes git's progress on to `update`, and returns git's other messages."""
+    import git  # GitPython takes time to import, and only a clone takes more.
+
+    class Progress(git.RemoteProgress):
+        def update(self, op_code, cur_count, max_count=None, message="") -> None:
+            update(int(cur_count), int(max_count or 0), self._cur_line.partition(":")[0])
+
+    progress = Progress()
+    handle = progress.new_message_handler()
+    for line in filter(str.strip, lines):
+        handle(line.rstrip("\n"))
+    return [*progress.other_lines, *progress.error_lines]

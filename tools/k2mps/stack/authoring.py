@@ -38,16 +38,17 @@ def new(
       The files of patches/ that were written.
     """
     with begin(project, checkout) as transaction:
-        commits, before = _series(transaction)
+        commits = _series(transaction)
         tree = _edited_tree(transaction, paths)
         if tree == transaction.head.tree:
-            return _complete(transaction, commits, before)
-        _check_exported(transaction, before)
+            return _complete(transaction, commits)
+        _check_exported(transaction, commits)
         taken = set(extraction.names_of(commits, {}))
         subject = " ".join(subject.split())
         name = extraction.name_for(subject, taken)
         body = patch_text.plain(body)
-        status = series_file.first_status(before.series.last_group)
+        _, groups = series_file.parse(transaction.files["patches/series"].content)
+        status = series_file.first_status(groups[[*groups][-1]] if groups else "")
         patch = Patch(name, subject, status, body, (), b"")
         refused = patch_text.flaw(patch)
         if refused:
@@ -78,13 +79,13 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
       The files of patches/ that were written.
     """
     with begin(project, checkout) as transaction:
-        commits, before = _series(transaction)
+        commits = _series(transaction)
         names = extraction.names_of(commits, {})
         at = patch_folder.index(names, name)
         tree = _edited_tree(transaction, paths)
         if tree == transaction.head.tree:
-            return _complete(transaction, commits, before)
-        _check_exported(transaction, before)
+            return _complete(transaction, commits)
+        _check_exported(transaction, commits)
         objects, date = checkout.objects, commit_date(checkout, transaction.pin.commit)
         # If the edits change lines of a later patch, this merge leaves conflict markers.  Then
         # `replay` fails at that patch, and its error names the patch.
@@ -97,8 +98,8 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
         return _finish(transaction, f"fold {names[at]}", tip, tree, paths)
 
 
-def _series(transaction: Transaction) -> tuple[list[Commit], Plan]:
-    """Returns the commits of the branch, and the plan of the files that export would write."""
+def _series(transaction: Transaction) -> list[Commit]:
+    """Returns the commits of the branch."""
     transaction.checkout.check_at_rest()
     commits = export.exportable(transaction, transaction.pin)
     if not transaction.applied and not commits:
@@ -106,13 +107,20 @@ def _series(transaction: Transaction) -> tuple[list[Commit], Plan]:
             f"{transaction.checkout.directory} does not have the series applied",
             next_command="k2mps apply",
         )
-    plan = extraction.plan(transaction.project, transaction.checkout, commits)
+    return commits
+
+
+def _is_applied(transaction: Transaction) -> bool:
+    """Whether the branch has exactly the commits that `apply` makes of patches/."""
+    return transaction.tip_is_known and transaction.applied.tip == transaction.head.tip
+
+
+def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None:
+    """Raises an error if the branch has commits that patches/ lacks, or the reverse."""
+    if _is_applied(transaction):
+        return
+    plan = transaction.plan(commits)
     transaction.check_files(plan, "the command")
-    return commits, plan
-
-
-def _check_exported(transaction: Transaction, plan: Plan) -> None:
-    """Raises an error if the branch has commits that patches/ lacks."""
     if plan.changed or plan.removed:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {transaction.checkout.directory} has commits that are not in"
@@ -160,15 +168,17 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     return checkout.git.text("write-tree", environment=environment)
 
 
-def _complete(transaction: Transaction, commits: Sequence[Commit], plan: Plan) -> Plan:
+def _complete(transaction: Transaction, commits: Sequence[Commit]) -> Plan:
     """Handles a checkout without edits.
 
     If an earlier run was killed after it had made the commits, this function writes patches/.
     Otherwise it raises an error, because there is nothing to make a patch of.
     """
     checkout = transaction.checkout
-    is_applied = transaction.tip_is_known and transaction.applied.tip == transaction.head.tip
-    if is_applied or plan.removed:
+    plan = None if _is_applied(transaction) else transaction.plan(commits)
+    if plan:
+        transaction.check_files(plan, "the command")
+    if not plan or plan.removed:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
             f"nothing was edited in {checkout.directory}",
@@ -191,15 +201,15 @@ def _finish(
       tree: the tree of the edited files; the tree of `tip` must be equal.
       paths: the new files that are part of the patch.
     """
-    checkout, project = transaction.checkout, transaction.project
-    if checkout.tree_of(tip) != tree:
+    checkout = transaction.checkout
+    commits = checkout.commits(f"{transaction.pin.commit}..{tip}")
+    if commits[-1].tree != tree:
         raise errors.K2mpsError(
             f"k2mps {command} would change the files of the checkout",
             why="a later patch changes the same lines, or lines next to them",
             next_command="k2mps fold into that patch, or k2mps new",
         )
-    commits = checkout.commits(f"{transaction.pin.commit}..{tip}")
-    plan = extraction.plan(project, checkout, commits)
+    plan = transaction.plan(commits)
     transaction.check_files(plan, command)
     exported = export.canonical(transaction, plan, commits, transaction.pin)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.

@@ -26,8 +26,6 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
 
-_PLACES = ("show-toplevel", "absolute-git-dir")
-
 # The name of a git command, by the file that the git directory has until the command is finished.
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
@@ -107,23 +105,27 @@ class Checkout:
                 next_command=("move it away, then " if blocked else "") + "k2mps apply",
             )
         folder = git.Git(self.directory, reporter=reporter)
-        results = [folder.run("rev-parse", f"--{option}") for option in _PLACES]
-        top, git_dir = (os.fsdecode(result.stdout).removesuffix("\n") for result in results)
-        if not top or not os.path.samefile(top, self.directory):
+        # --show-cdup prints the way to the top, which is empty at the top.
+        how = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
+        result = folder.run("rev-parse", *how)
+        inside, up, git_dir = (*os.fsdecode(result.stdout).split("\n", 2), "", "")[:3]
+        if inside != "true" or up:
             raise errors.CheckoutMissingError(
                 f"{self.directory} is not the top of a git checkout",
-                why=results[0].stderr or f"it is a folder inside the checkout {top}",
+                why=result.stderr
+                or (f"it is a folder inside a checkout, {up} leads to its top" if up else ""),
                 next_command="correct what git complains of, or give the top directory of a clone"
                 " of k2 as K2; then run the same command again",
             )
         self.directory = self.directory.resolve()
-        self.git_dir = Path(git_dir)
+        self.git_dir = Path(git_dir.removesuffix("\n"))
         # In a linked worktree's git directory, the file `commondir` has the path of the common git
         # directory.
         link = self.git_dir / "commondir"
         self.common_dir = self.git_dir / (link.read_text().strip() if link.exists() else "")
         self.own = (self.git_dir / OWN_MARK).exists()
         self.git = git.Git(self.directory, self.git_dir, literal=self.own, reporter=reporter)
+        self._ancestry: set[tuple[str, str]] = set()  # see `is_ancestor`
 
     @functools.cached_property
     def objects(self) -> Objects:
@@ -132,12 +134,18 @@ class Checkout:
         store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
         return Objects(store, shallow, self.reporter)
 
+    @functools.cached_property
+    def _settings(self) -> dict[str, str]:
+        """The values of git's settings that the tool reads, by name in lower case."""
+        names = r"^(core\.sparsecheckout|remote\..*\.promisor|user\.(name|email))$"
+        output = self.git.run("config", "-z", "--get-regexp", names).stdout
+        lines = output.decode("utf-8", "replace").split("\0")[:-1]
+        return {name: value for name, _, value in (line.partition("\n") for line in lines)}
+
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
-        how = ("config", "--get-regexp", r"^(core\.sparsecheckout|remote\..*\.promisor)$")
-        for line in self.git.run(*how).stdout.decode("utf-8", "replace").splitlines():
-            name, _, value = line.partition(" ")
-            if value.lower() not in ("false", "no", "off", "0"):
+        for name, value in self._settings.items():
+            if not name.startswith("user.") and value.lower() not in ("false", "no", "off", "0"):
                 kind = "sparse checkout" if name.startswith("core") else "partial clone"
                 raise errors.K2mpsError(
                     f"{self.directory} is a {kind} of k2",
@@ -259,7 +267,12 @@ class Checkout:
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors; False if the repository lacks it."""
-        return commit == tip or self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
+        if commit == tip or (commit, tip) in self._ancestry:
+            return True
+        result = self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
+        # A fetch may bring a commit that is missing, so only True stays right.
+        self._ancestry |= {(commit, tip)} if result else set()
+        return result
 
     def changed_paths(self, old: str, new: str) -> list[str]:
         """Returns the files that differ between two commits or trees."""
@@ -285,8 +298,7 @@ class Checkout:
 
     def user(self) -> tuple[str, str]:
         """Returns the user's name and email address in git's configuration; each may be empty."""
-        name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
-        return tuple(result.stdout.decode("utf-8", "replace").strip() for result in (name, email))
+        return tuple(self._settings.get(f"user.{key}", "").strip() for key in ("name", "email"))
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which no other run of the tool reads or changes this checkout."""

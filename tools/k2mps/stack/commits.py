@@ -11,10 +11,10 @@ takes several git processes: if the files do not have the ids, git merges, and t
 patch names are the base.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from k2mps.core import errors
@@ -29,6 +29,7 @@ from k2mps.stack.checkout import Checkout, Commit
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+_SLASH = re.compile("/")
 _LINE = re.compile(rb".*\n|.+")
 
 
@@ -92,7 +93,8 @@ class Line:
 
     def _read_entries(self) -> None:
         self.entries = self._objects.entries(self._tip)
-        self._folders = {folder for path in self.entries for folder in _folders_of(path)}
+        paths = {path.rpartition("/")[0] + "/" for path in self.entries if "/" in path}
+        self._folders = {folder for path in paths for folder in _folders_of(path)}
 
     def has_room(self, paths: Iterable[str]) -> bool:
         """Whether files at these paths can be added, beside the files of the last commit."""
@@ -142,7 +144,7 @@ class Line:
 
 
 def _folders_of(path: str) -> list[str]:
-    return [str(folder) for folder in PurePosixPath(path).parents][:-1]
+    return [path[: match.start()] for match in _SLASH.finditer(path)]
 
 
 def _files_of(
@@ -278,6 +280,7 @@ def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
     return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
 
 
+@functools.cache
 def commit_date(checkout: Checkout, pin: str) -> str:
     """Returns the pin's date, as "SECONDS +0000"; all commits of the series have this date."""
     return checkout.objects.text("show", "--no-patch", "--format=%ct +0000", pin)

@@ -41,7 +41,7 @@ def export(
                 why="an export would delete every patch",
                 next_command="k2mps apply",
             )
-        plan = extraction.plan(project, checkout, commits, pin if onto else None)
+        plan = transaction.plan(commits, pin if onto else None)
         transaction.check_files(plan, "export")
         superseded = _superseded(transaction, pin, plan.removed)
         dropped = [path for path in plan.removed if path not in superseded]
@@ -98,8 +98,9 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
         )
     base, old = transaction.base, transaction.pin.commit
     # If git has rebased the branch, upstream's own commits are between the old pin and `base`.
-    if not checkout.is_ancestor(pin.commit, head.tip) or (
-        base not in ("", pin.commit) and checkout.is_ancestor(pin.commit, base)
+    if base != pin.commit and (
+        not checkout.is_ancestor(pin.commit, head.tip)
+        or (base and checkout.is_ancestor(pin.commit, base))
     ):
         advice = "k2mps apply"
         if base:
@@ -131,6 +132,8 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         if not commit.ours or commit.message != patch.commit_message():
             break
         start += 1
+    if start == len(commits):
+        return commits[-1].id
     base = commits[start - 1].id if start else pin.commit
     tip = commit_patches(checkout, pin, base, patches[start:], plan.series)
     if checkout.tree_of(tip) != commits[-1].tree:

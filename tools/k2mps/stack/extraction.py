@@ -4,15 +4,15 @@ The text of a patch depends only on its commit.  So a file of patches/ changes o
 has changed.
 """
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
 from k2mps.core.git import quoted
-from k2mps.core.objects import EXECUTABLE_MODE, File
+from k2mps.core.objects import EXECUTABLE_MODE, Entry, File
 from k2mps.core.pins import Pin
-from k2mps.core.project import Project
 from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
@@ -32,29 +32,56 @@ class Plan(NamedTuple):
     removed: tuple[str, ...]  # the paths of existing files that must be removed
 
 
+class _Known(NamedTuple):
+    """What patches/ has, so that it need not be made again."""
+
+    patches: Mapping[str, Patch]  # by name
+    # The files that an export has written, and their tree entries, by path in the project.
+    files: Mapping[str, File]
+    entries: Mapping[str, Entry]
+
+    def has_diff(self, name: str, changes: Sequence[Change]) -> bool:
+        """Whether a patch was exported, and makes the edits of a commit with these changes."""
+        deleted = Entry("", "0" * 40)
+        return f"patches/{name}" in self.entries and self.patches[name].edits == [
+            (change.path, *change.old, *(change.new or deleted)) for change in changes if change.old
+        ]
+
+    def file(self, change: Change) -> File | None:
+        """Returns the file that a commit adds, if it was exported."""
+        path = f"patches/files/{change.path}"
+        return self.files[path] if self.entries.get(path) == change.new else None
+
+
 def plan(
-    project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
+    checkout: Checkout,
+    commits: Sequence[Commit],
+    old: Mapping[str, File],
+    exported: Mapping[str, Entry],
+    pin: Pin,
+    new_pin: Pin | None = None,
 ) -> Plan:
     """Plans the patches for commits on top of the pin, and writes no file.
 
     Args:
       commits: the commits, the oldest first.
-      pin: a new pin; None for the pin in upstream.toml.
+      old: patches/ and upstream.toml as they are, by path in the project.
+      exported: the files of `old` that an export has written.  Of these, only patches and new files
+        whose blob ids have changed are made and checked again.
+      pin: the pin in upstream.toml.
+      new_pin: the pin that replaces it; None if it stays.
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    now, folder = project.upstream(), project.patches
-    old = {
-        f"patches/{path}": patch_folder.read(folder, path) for path in patch_folder.paths_of(folder)
-    }
-    old["upstream.toml"] = config = objects.read(project.config_file)
-    old_patches = {patch.name: patch for patch in patch_folder.examine(folder)[0].patches}
-    names = names_of(commits, old_patches)
+    config = old["upstream.toml"]
     order = old["patches/series"].content if "patches/series" in old else b""
+    old_patches = _patches(old, order)
+    names = names_of(commits, old_patches)
     order = series_file.render_order(order, names)
-    series = _series(checkout, (pin or now.pin).commit, commits, names, old_patches, order)
-    if pin and pin != now.pin:
-        config = File(pins.with_pin(config.content.decode("utf-8"), pin).encode("utf-8"))
+    known = _Known(old_patches, {path: old[path] for path in exported}, exported)
+    series = _series(checkout, (new_pin or pin).commit, commits, names, known, order)
+    if new_pin and new_pin != pin:
+        config = File(pins.with_pin(config.content.decode("utf-8"), new_pin).encode("utf-8"))
     contents = {
         "patches/series": File(order),
         **{f"patches/{patch.name}": File(patch.render()) for patch in series.patches},
@@ -64,6 +91,16 @@ def plan(
     }
     changed = tuple(path for path, file in contents.items() if old.get(path) != file)
     return Plan(series, contents, changed, tuple(path for path in old if path not in contents))
+
+
+def _patches(files: Mapping[str, File], order: bytes) -> dict[str, Patch]:
+    """Returns the patches that patches/series lists and that can be read, by name."""
+    patches = {}
+    with contextlib.suppress(errors.SeriesError):
+        for name in series_file.parse(order)[0]:
+            with contextlib.suppress(errors.SeriesError, KeyError):
+                patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
+    return patches
 
 
 def name_of(commit: Commit) -> str:
@@ -76,14 +113,14 @@ def _series(
     pin: str,
     commits: Sequence[Commit],
     names: Sequence[str],
-    old_patches: dict[str, Patch],
+    known: _Known,
     order: bytes,
 ) -> Series:
     """Makes patches of the commits.
 
     Args:
       names: the file names of the patches.
-      old_patches: the patches that patches/ has, by name.
+      known: what patches/ has.
       order: the contents of patches/series.
     Raises:
       K2mpsError: no patch can express a commit.
@@ -91,12 +128,20 @@ def _series(
     where = quoted(checkout.directory)
     remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
     _check_linear(commits, where, pin)
-    diffs = _diffs(checkout, commits)
+    changes_by_id = checkout.changes_of(commits)
+    diffs = {
+        commit.id: known.patches[name].diff
+        for commit, name in zip(commits, names)
+        if known.has_diff(name, changes_by_id[commit.id])
+    }
+    diffs |= _diffs(checkout, [commit for commit in commits if commit.id not in diffs])
     added = {
         id_: [change for change in changes if not change.old]
-        for id_, changes in checkout.changes_of(commits).items()
+        for id_, changes in changes_by_id.items()
     }
-    blobs = checkout.objects.blobs(change.new.id for some in added.values() for change in some)
+    blobs = checkout.objects.blobs(
+        change.new.id for some in added.values() for change in some if not known.file(change)
+    )
     _, groups = series_file.parse(order)
     files: dict[str, File] = {}
     patches = []
@@ -105,7 +150,7 @@ def _series(
         patch = _patch_of(
             commit,
             name,
-            status=old_patches[name].status if name in old_patches else first,
+            status=known.patches[name].status if name in known.patches else first,
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
         )
@@ -114,8 +159,11 @@ def _series(
                 raise errors.SeriesError("its date is before 1970", next_command=remedy)
             if conflict_markers.ADDED.search(patch.diff):
                 raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
-            files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != old_patches.get(name) and patch_text.parse(name, patch.render()) != patch:
+            files |= {
+                change.path: known.file(change) or _new_file(change, blobs)
+                for change in added[commit.id]
+            }
+            if patch != known.patches.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
                     next_command=remedy,

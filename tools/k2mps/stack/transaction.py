@@ -14,15 +14,16 @@ import functools
 import os
 import shlex
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, interrupts, objects, replacement
 from k2mps.core.git import quoted
 from k2mps.core.objects import Entry, File
+from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder
-from k2mps.stack import applied, commits, upstream
+from k2mps.stack import applied, commits, extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
 
@@ -92,6 +93,8 @@ class Transaction:
         tip, pin, is_ancestor = self.head.tip, self.pin.commit, self.checkout.is_ancestor
         if not tip:
             return ""
+        if self.tip_is_known and self.applied.tip == tip:
+            return pin
         on_pin = is_ancestor(pin, tip)
         if not (self.applied and is_ancestor(self.applied.tip, tip)):
             others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
@@ -135,6 +138,23 @@ class Transaction:
             if self.checkout.is_ancestor(self.tip(), self.head.tip):
                 return self.entries
         return self.applied.files if self.applied else {}
+
+    def plan(self, commits: Sequence[Commit], pin: Pin | None = None) -> Plan:
+        """Plans the files of patches/ for commits, see `extraction.plan`.
+
+        Args:
+          pin: a new pin; None if it stays.
+        """
+        if self.project.patches.is_symlink():
+            patch_folder.read(self.project.patches, "series")  # raises the error for a link
+        old = self.applied
+        exported = {
+            path: entry
+            for path, entry in (old.files if old and old.exported else {}).items()
+            if self.entries.get(path) == entry
+        }
+        now = self.project.upstream().pin
+        return extraction.plan(self.checkout, commits, self.files, exported, now, pin)
 
     def check_files(self, plan: Plan, command: str) -> None:
         """Raises an error if a plan would overwrite a file that someone has changed.
@@ -215,15 +235,18 @@ class Transaction:
         """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
 
         Args:
-          contents: patches/ and upstream.toml; None for `files`.
+          contents: patches/ and upstream.toml, as an export has written them; None for `files`.
           branch: a move of branch k2-mps, which happens together with the move of the ref.
         """
-        contents = self.files if contents is None else contents
+        exported = contents is not None
+        contents = contents if exported else self.files
         old = self.applied
         if old and old.tip == tip and old.files == applied.entries(contents):
+            exported = exported or old.exported
+        if old and old[1:] == (tip, applied.entries(contents), exported):
             commit = old.id
         else:
-            commit = applied.commit(self.checkout, contents, tip)
+            commit = applied.commit(self.checkout, contents, tip, exported)
         # Another program may have written the ref, so it may exist even if `applied` is None.  git
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)

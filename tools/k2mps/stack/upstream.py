@@ -48,6 +48,10 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
     if commit and _leads_to(checkout, refs.values(), commit):
         return commit
     names = [ref for ref in (f"refs/heads/{name}", f"refs/tags/{name}", name) if ref in refs]
+    if names:
+        commit = checkout.commit_of(f"{refs[names[0]]}{ancestor}")
+        if commit:
+            return commit
     if names or is_id:
         wanted = names[:1] or [ref for ref in refs if ref != "HEAD"]
         command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *wanted)
