@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import sys
-import traceback
 
 import click
 
@@ -67,6 +66,8 @@ def _as_error(error: Exception) -> errors.K2mpsError:
     if isinstance(error, OSError):
         return _of_the_system(error)
     if {"-v", "--verbose"} & {*sys.argv[1:2]}:
+        import traceback  # The import takes time, and errors like this one are rare.
+
         traceback.print_exception(error)
     message = ": ".join(filter(None, (type(error).__name__, str(error).partition("\n")[0])))
     return errors.K2mpsError(

@@ -79,15 +79,23 @@ def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list
     return sorted(path for path in paths if first.get(path) != second.get(path))
 
 
-def commit(checkout: Checkout, contents: Mapping[str, File], tip: str, exported: bool) -> str:
+def commit(
+    checkout: Checkout, old: Applied | None, contents: Mapping[str, File], tip: str, exported: bool
+) -> str:
     """Makes a commit for the ref; the caller must move the ref to the commit.
 
     Args:
+      old: the contents of the ref, whose blobs the repository has.
       contents: patches/ and upstream.toml.
       tip: the last commit of the series.
       exported: see `Applied`.
     """
     who = f"{FROM} 0 +0000"
+    stored = old.files if old else {}
+    new = {
+        path: file.entry if file.entry == stored.get(path) else file
+        for path, file in contents.items()
+    }
     # The empty path stands for the tree of the parent, which is removed.
-    described = importable(tip, {"": None, **contents}, exported * _EXPORTED, who, who)
+    described = importable(tip, {"": None, **new}, exported * _EXPORTED, who, who)
     return checkout.objects.import_commits([described])

@@ -30,7 +30,6 @@ from k2mps.stack.checkout import Checkout, Commit
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
 _SLASH = re.compile("/")
-_LINE = re.compile(rb".*\n|.+")
 
 
 class Picked(NamedTuple):
@@ -64,8 +63,14 @@ def commit_patches(
     """
     date = commit_date(checkout, pin.commit)
     line = Line(checkout, base, date)
-    contents = checkout.objects.blobs(edit.old_id for patch in patches for edit in patch.edits)
+    edits = [edit for patch in patches for edit in patch.edits]
+    # `_files_of` adds the files that the patches make.  After a patch that git has merged, a later
+    # patch may need another blob.
+    made = {edit.new_id for edit in edits}
+    contents = checkout.objects.blobs(edit.old_id for edit in edits if edit.old_id not in made)
     for patch in patches:
+        missing = {edit.old_id for edit in patch.edits} - {"", *contents}
+        contents |= checkout.objects.blobs(missing) if missing else {}
         files = _files_of(patch, series, line.entries, contents)
         if files is None or not line.has_room(patch.new_files):
             picked = apply_patch(checkout, patch, series, line.tree())
@@ -183,7 +188,10 @@ def _edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
     The caller must check the result's id, because this function does not compare the file with the
     hunks.
     """
-    old, new, at = _LINE.findall(content), [], 0
+    old, new, at = content.split(b"\n"), [], 0
+    if not old[-1]:
+        old.pop()  # the part after the last newline
+    has_newline = True  # at the end of the new file
     for hunk in hunks:
         unchanged = hunk.new_start - bool(hunk.new_count) - len(new)
         new += old[at : at + unchanged]
@@ -191,11 +199,14 @@ def _edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
         for line, before in zip(hunk.body, (b"", *hunk.body)):
             sign, text = line[:1], line[1:]
             if sign in (b" ", b"+"):
-                new.append(text + b"\n")
+                new.append(text)
+                has_newline = True
             elif sign == b"\\" and before[:1] != b"-":  # no newline at the end of the file
-                new[-1] = new[-1][:-1]
+                has_newline = False
             at += sign in (b" ", b"-")
-    return b"".join(new + old[at:])
+    if old[at:]:
+        has_newline = content.endswith(b"\n")
+    return b"\n".join([*new, *old[at:], *([b""] if has_newline else [])])
 
 
 def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> Picked:

@@ -246,7 +246,7 @@ class Transaction:
         if old and old[1:] == (tip, applied.entries(contents), exported):
             commit = old.id
         else:
-            commit = applied.commit(self.checkout, contents, tip, exported)
+            commit = applied.commit(self.checkout, old, contents, tip, exported)
         # Another program may have written the ref, so it may exist even if `applied` is None.  git
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
