@@ -26,10 +26,6 @@ class Series(NamedTuple):
         """The group of the last patch, which a new patch joins; empty if there are no groups."""
         return self.groups.get(self.patches[-1].name, "") if self.patches else ""
 
-    def named(self, name: str) -> patch_text.Patch:
-        """Returns the patch with this name; the suffix ".patch" may be left out."""
-        return self.patches[index([patch.name for patch in self.patches], name)]
-
 
 def index(names: Sequence[str], name: str) -> int:
     """Returns the index of a patch in `names`; the suffix ".patch" may be left out in `name`.
