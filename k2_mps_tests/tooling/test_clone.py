@@ -60,7 +60,7 @@ def test_what_a_killed_run_leaves_is_named_and_stays(sandbox):
     result = sandbox.run("apply")
     assert result.returncode == 0, result.stderr
     for paths in ([folder], drafts[:1], drafts[1:]):
-        assert f"to delete them: rm -rf {paths[0]}\n" in result.stderr
+        assert f"delete them: rm -rf {paths[0]}\n" in result.stderr
         assert paths[0].exists()
 
 

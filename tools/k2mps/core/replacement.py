@@ -46,8 +46,7 @@ def replace(path: Path, file: File, folder: Path) -> None:
 def new_folder(folder: Path, reporter: Reporter) -> Iterator[Path]:
     """Yields an empty folder, which gets the name `folder` at the end of the context.
 
-    If an error leaves the context, the folder is deleted.  The caller holds a lock, so that no
-    other run makes the same folder.
+    If an error leaves the context, the folder is deleted.
     """
     warn_of_kills(reporter, folder.parent, f"{folder.name}.partial-*")
     partial = folder.with_name(f"{folder.name}.partial-{os.urandom(8).hex()}")
@@ -60,13 +59,10 @@ def new_folder(folder: Path, reporter: Reporter) -> Iterator[Path]:
 
 
 def warn_of_kills(reporter: Reporter, folder: Path, pattern: str = f"{_DRAFT}*") -> None:
-    """Warns of the temporary files in a folder that killed runs have left.
-
-    The caller holds a lock, so that the files are not those of another run.
-    """
+    """Warns of the temporary files in a folder that killed runs have left."""
     paths = sorted(folder.glob(pattern))
     if paths:
         reporter.warn(
-            "a killed run has left temporary files; to delete them:"
+            "a killed run has left temporary files; if no other k2mps is running, delete them:"
             f" rm -rf {' '.join(map(quoted, paths))}"
         )
