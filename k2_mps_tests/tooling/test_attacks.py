@@ -97,20 +97,11 @@ def test_lint_is_linear_in_the_hunks(sandbox, k2):
             id="a null byte in the subject",
         ),
         pytest.param(
-            HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitattributes\n\n---\n",
-            id="a new .gitattributes",
-        ),
-        pytest.param(
-            HEADER.format("x", "Pending") + "New-files:\n\tk2/csrc/.gitignore\n\n---\n",
-            id="a new .gitignore",
-        ),
-        pytest.param(
             HEADER.format("x", "Pending")
             + "New-files:\n\tk2/csrc/e.h\n\nPatch-Filename: y\n\n---\n",
             id="a trailer of the tool in the body",
         ),
         pytest.param(b"\xff\xfe", id="not UTF-8"),
-        pytest.param("", id="empty"),
     ],
 )
 def test_a_malformed_patch_is_one_error(sandbox, k2, text):

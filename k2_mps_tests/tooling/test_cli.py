@@ -157,12 +157,6 @@ def test_only_verbose_echoes_commands_that_can_be_pasted(sandbox):
     assert "+ git" not in result.stdout + result.stderr
 
 
-def test_an_error_has_three_parts(sandbox):
-    support.write(sandbox.root / "patches", {"series": "gone.patch\n"})
-    message = sandbox.fails(1, "apply")
-    assert re.fullmatch(r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message)
-
-
 def test_a_file_in_the_place_of_a_folder_is_an_error_not_a_traceback(sandbox):
     (sandbox.root / "build").write_text("a file, not a directory\n")
     assert "build\n  next: move it away" in sandbox.fails(1, "apply")

@@ -53,10 +53,10 @@ def files(project: Project) -> dict[str, File]:
     """
     contents = {}
     for path in (_CONFIG, *(f"patches/{path}" for path in patch_folder.paths_of(project.patches))):
-        target = project.root / path
-        if target.is_symlink():
+        target = os.path.join(project.root, path)
+        if os.path.islink(target):
             contents[path] = File(os.fsencode(os.readlink(target)))
-        elif target.is_file():
+        elif os.path.isfile(target):
             contents[path] = objects.read(target)
     return contents
 
