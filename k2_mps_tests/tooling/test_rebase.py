@@ -224,6 +224,7 @@ MOVES = {
     " git reset -q --hard topic; git branch -q -D topic",
     "cherry-pick": "git checkout -q -b topic $onto; git cherry-pick $pin..k2-mps;"
     " git branch -q -f k2-mps topic; git checkout -q k2-mps",
+    "pull": "git pull -q --rebase origin master",
     "rebase after another": "git rebase -q --force-rebase $pin; git checkout -q -b topic;"
     " git rebase -q --onto $onto $pin; git checkout -q -B k2-mps",
 }
@@ -241,6 +242,17 @@ def test_the_branch_is_moved_to_a_rebased_branch(sandbox, k2, move):
     assert f"k2mps export --onto {onto[:12]} makes" in sandbox.fails(1, "apply")
     assert patches(sandbox) == before
     sandbox.ok("export", "--onto", onto)
+    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, support.NEW]
+
+
+def test_upstream_is_merged_into_the_branch(sandbox, k2):
+    """The advice puts the series on top of upstream's commits, which do not become patches."""
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), onto)
+    git(k2, "merge", "--quiet", "--no-edit", onto)
+    advice = re.search("next: (git .*), then k2mps (.*)", sandbox.fails(1, "export"))
+    support.shell(k2, advice[1])
+    sandbox.ok(*advice[2].split())
     assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, support.NEW]
 
 

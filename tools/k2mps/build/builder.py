@@ -373,7 +373,7 @@ class _BuildTree:
             "headers": headers,
             "kernels": kernels,
             "patched_tree": patched_tree,
-            "series": patched_tree and series_id(environment.project, self._checkout),
+            "series": patched_tree and series_id(self._checkout),
             "torch": self.torch,
             "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
         }

@@ -190,15 +190,6 @@ class Objects(Git):
         self._loaded = ""
         self.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
 
-    def tree_id(self, entries: Mapping[str, Entry]) -> str:
-        """Returns the id of the tree with these entries, even if the repository lacks their blobs.
-
-        The index is overwritten.
-        """
-        self.bytes("read-tree", "--empty")
-        self.stage(entries)
-        return self.text("write-tree", "--missing-ok")
-
     def apply(self, diff: bytes) -> Result:
         """Applies a diff to the index.  If git refuses the diff, the result's status is not 0."""
         self._loaded = ""

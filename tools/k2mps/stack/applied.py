@@ -66,11 +66,9 @@ def entries(contents: Mapping[str, File]) -> dict[str, Entry]:
     return {path: file.entry for path, file in contents.items()}
 
 
-def series_id(project: Project, checkout: Checkout) -> str:
-    """Returns the id that git gives to the tree of the folder patches/."""
-    entry_of = entries(files(project))
-    inside = {path.partition("/")[2]: entry for path, entry in entry_of.items() if path != _CONFIG}
-    return checkout.objects.tree_id(inside)
+def series_id(checkout: Checkout) -> str:
+    """Returns the id that git gives to the tree of patches/, as it was applied."""
+    return checkout.git.text("rev-parse", f"{REF}:patches")
 
 
 def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list[str]:

@@ -78,7 +78,7 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
     """Returns the commits of branch k2-mps on top of a pin.
 
     Raises:
-      K2mpsError: this branch is not checked out, or does not stand on the pin.
+      K2mpsError: this branch is not checked out, does not stand on the pin, or has a merge.
     """
     checkout, head = transaction.checkout, transaction.head
     git_command = git_in(checkout)
@@ -115,7 +115,20 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             why=f"it starts from {base[:12]}" if base else "",
             next_command=advice,
         )
-    return checkout.commits(f"{pin.commit}..{head.tip}")
+    commits = checkout.commits(f"{pin.commit}..{head.tip}")
+    merge = next((commit for commit in commits if len(commit.parents) > 1), None)
+    if merge:
+        others = upstream.below_series(checkout, pin.commit, merge.parents[1])
+        advice = f"{git_command} rebase {pin.commit[:12]}, which makes it linear"
+        if others:
+            new = others[-1][:12]
+            advice = f"{git_command} rebase {new} {BRANCH}, then k2mps export --onto {new}"
+        raise errors.K2mpsError(
+            f"commit {merge} is a merge",
+            why="the history of a series must be linear",
+            next_command=advice,
+        )
+    return commits
 
 
 def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], pin: Pin) -> str:

@@ -127,7 +127,7 @@ def _series(
     """
     where = quoted(checkout.directory)
     remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
-    _check_linear(commits, where, pin)
+    _check_followers(commits, where, pin)
     changes_by_id = checkout.changes_of(commits)
     diffs = {
         commit.id: known.patches[name].diff
@@ -182,19 +182,13 @@ def _series(
     return Series(tuple(patches), files, groups)
 
 
-def _check_linear(commits: Sequence[Commit], where: str, pin: str) -> None:
-    """Raises K2mpsError if a commit is a merge, or is to become part of another commit.
+def _check_followers(commits: Sequence[Commit], where: str, pin: str) -> None:
+    """Raises K2mpsError if a commit is to become part of another commit.
 
     Args:
       where: the checkout's directory, quoted for a shell.
     """
     for commit in commits:
-        if len(commit.parents) != 1:
-            raise errors.K2mpsError(
-                f"commit {commit} is a merge",
-                why="the history of a series must be linear",
-                next_command=f"git -C {where} rebase {pin[:12]}, which makes it linear",
-            )
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
                 f"commit {commit} is to become part of another one",

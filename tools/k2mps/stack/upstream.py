@@ -104,6 +104,8 @@ def below_series(checkout: Checkout, pin: str, tip: str) -> list[str]:
     if not below:
         return []
     log = checkout.git.run("log", "--walk-reflogs", "--all", "--format=%H %gs", "--").stdout
+    if not log:
+        return []  # git keeps no reflogs here, so nothing is known of the commits.
     made = set(_MADE.findall(os.fsdecode(log)))
     return [commit.id for commit in below if commit.id not in made]
 
