@@ -23,15 +23,12 @@ class Hunk(NamedTuple):
     new_count: int  # how many lines of the new file the hunk has, with context
     body: tuple[bytes, ...]  # the hunk's lines without the header, each with its sign
 
-    def count(self, sign: bytes) -> int:
-        """Returns how many lines the hunk adds (b"+"), removes (b"-") or keeps (b" ")."""
-        return [line[:1] for line in self.body].count(sign)
-
     @property
     def fits(self) -> bool:
         """Whether the hunk has as many lines as its header says."""
-        counts = (self.count(b" ") + self.count(b"-"), self.count(b" ") + self.count(b"+"))
-        return counts == (self.old_count, self.new_count)
+        signs = [line[:1] for line in self.body]
+        added, removed, kept = map(signs.count, (b"+", b"-", b" "))
+        return (kept + removed, kept + added) == (self.old_count, self.new_count)
 
 
 def split(diff: bytes) -> list[Hunk]:

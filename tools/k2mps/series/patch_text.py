@@ -260,9 +260,9 @@ def parse(name: str, raw: bytes) -> Patch:
         check_path(path, f"patches/{name}", new=True)
     patch = Patch(name, subject, status, plain(body), files, diff, author, date)
     # The only valid text of this patch is the one that `render` writes.
-    for number, (given, wanted) in enumerate(
-        zip(raw.split(b"\n"), patch.render().split(b"\n")), start=1
-    ):
+    text = patch.render()
+    lines_of_both = zip(raw.split(b"\n"), text.split(b"\n")) if text != raw else ()
+    for number, (given, wanted) in enumerate(lines_of_both, start=1):
         if given != wanted:
             line = repr(os.fsdecode(wanted)) if wanted else "an empty line"
             raise _malformed(name, number, f"{line} is expected here")
