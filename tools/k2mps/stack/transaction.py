@@ -240,10 +240,10 @@ class Transaction:
         """
         exported = contents is not None
         contents = contents if exported else self.files
+        entries = applied.entries(contents) if exported else self.entries
         old = self.applied
-        if old and old.tip == tip and old.files == applied.entries(contents):
-            exported = exported or old.exported
-        if old and old[1:] == (tip, applied.entries(contents), exported):
+        is_same = bool(old) and (old.tip, old.files) == (tip, entries)
+        if is_same and (old.exported or not exported):
             commit = old.id
         else:
             commit = applied.commit(self.checkout, old, contents, tip, exported)
