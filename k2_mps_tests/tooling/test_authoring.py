@@ -202,3 +202,14 @@ def test_fold_is_refused_if_head_is_not_the_series(sandbox, k2):
     git(k2, "checkout", "--quiet", CONTEXT)
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
     assert "is not on branch k2-mps" in sandbox.fails(1, "fold", MPS)
+
+
+@pytest.mark.parametrize(
+    "words, most", [("status", 9), ("new more", 22), (f"fold {MPS}", 35), ("export", 14)]
+)
+def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
+    """Each process takes milliseconds, and a contributor runs these commands all day."""
+    sandbox.ok("export")
+    if words not in ("status", "export"):
+        edit(k2)
+    assert len(support.git_commands(sandbox, *words.split())) <= most
