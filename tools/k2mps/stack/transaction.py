@@ -242,8 +242,11 @@ class Transaction:
         contents = contents if exported else self.files
         entries = applied.entries(contents) if exported else self.entries
         old = self.applied
-        is_same = bool(old) and (old.tip, old.files) == (tip, entries)
-        if is_same and (old.exported or not exported):
+        changed = applied.differing(old.files, entries) if old else []
+        # If only the order has changed, or a patch was deleted, the other files are as exported.
+        edited = [path for path in changed if path in entries and path != "patches/series"]
+        exported = exported or bool(old and old.exported and not edited)
+        if old and (old.tip, changed, old.exported) == (tip, [], exported):
             commit = old.id
         else:
             commit = applied.commit(self.checkout, old, contents, tip, exported)
