@@ -6,7 +6,7 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches
+from k2_mps_tests.tooling.support import NEW, git, patches
 
 
 def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
@@ -346,3 +346,15 @@ def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
     sandbox.ok("export", "--k2", str(own))
     text = (sandbox.root / "patches/more.patch").read_bytes()
     assert b"-line 20\n+twenty\n" in text and b"\r" not in text
+
+
+def test_a_patch_that_lost_its_line_gets_it_back(sandbox, k2):
+    """The file of the patch is still there, as it was exported."""
+    sandbox.ok("export")
+    order = sandbox.root / "patches/series"
+    before = order.read_bytes()
+    order.write_text(order.read_text().replace(f"{NEW}\n", ""))
+    assert "belongs to no patch" in sandbox.fails(1, "export")
+    order.unlink()
+    sandbox.ok("export")
+    assert order.read_bytes() == before

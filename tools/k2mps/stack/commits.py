@@ -39,15 +39,13 @@ class Picked(NamedTuple):
     conflicts: Sequence[str]  # the files that conflict
 
 
-def series_tip(project: Project, checkout: Checkout, pin: Pin, series: Series | None = None) -> str:
+def series_tip(project: Project, checkout: Checkout, pin: Pin) -> str:
     """Makes the commits of the whole series on the pin; returns the id of the last one.
 
-    Args:
-      series: the series; None for the series in patches/.
     Raises:
       ConflictError: a patch conflicts; the message names the patch and the files.
     """
-    series = series or patch_folder.load(project.patches)
+    series = patch_folder.load(project.patches)
     return commit_patches(checkout, pin, pin.commit, series.patches, series)
 
 

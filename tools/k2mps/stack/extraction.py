@@ -42,8 +42,10 @@ class _Known(NamedTuple):
 
     def has_diff(self, name: str, changes: Sequence[Change]) -> bool:
         """Whether a patch was exported, and makes the edits of a commit with these changes."""
+        if f"patches/{name}" not in self.entries or name not in self.patches:
+            return False
         deleted = Entry("", "0" * 40)
-        return f"patches/{name}" in self.entries and self.patches[name].edits == [
+        return self.patches[name].edits == [
             (change.path, *change.old, *(change.new or deleted)) for change in changes if change.old
         ]
 
