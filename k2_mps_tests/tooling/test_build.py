@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -578,6 +579,19 @@ def test_status_shows_how_many_steps_ninja_has_done(sandbox):
         with project.exclusive(tree, "the tree"):
             told = under_way.describe(here, found)
     assert told == f"building {tree.name}, 4 of 9 steps done; the log is {tree / under_way.LOG}"
+
+
+def test_the_files_that_compilers_write_are_named_while_they_run(monkeypatch):
+    monkeypatch.setattr(processes, "SECONDS_BETWEEN_TICKS", 0.1)
+    sleep = [sys.executable, "-c", "import time; time.sleep(1)"]
+    # As ninja does, a shell runs a compiler; the compiler is several processes.
+    first, second = (shlex.join([*sleep, "-o", file]) for file in ("x/ctc.cu.o", "lib/b.so"))
+    told = []
+    processes.run(
+        ["sh", "-c", f"{first} & {second} & wait"],
+        on_tick=lambda commands: told.append(under_way.outputs(commands)),
+    )
+    assert ["b.so", "ctc.cu"] in told
 
 
 def test_ccache_is_recommended_before_a_first_build_only(sandbox, tmp_path):

@@ -299,17 +299,19 @@ class _BuildTree:
             TESTS_TARGET if self._request.tests else TARGET,
         ]
         log = self.directory / under_way.LOG
-        steps = 0
+        steps = total = 0
         with self._environment.reporter.task("building k2", log) as update, self._copied_version():
 
             def follow(line: str) -> None:
-                nonlocal steps
+                nonlocal steps, total
                 if match := process.NINJA_PROGRESS.match(line):
-                    steps = int(match[1])
-                    # The step, which has ended, ends with the path of a file.
-                    update(steps, int(match[2]), match[3].rpartition("/")[2])
+                    steps, total = int(match[1]), int(match[2])
 
-            outcome = self._run(command, log, follow)
+            def tell(commands: list[list[str]]) -> None:
+                # ninja names only steps that have ended.
+                update(steps, total, ", ".join(under_way.outputs(commands)))
+
+            outcome = self._run(command, log, follow, tell)
         if outcome.status != 0:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
@@ -385,7 +387,7 @@ class _BuildTree:
         matches = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
         return " ".join(matches[0]) if matches else "unknown"
 
-    def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
+    def _run(self, command, log: Path, follow=lambda line: None, tell=None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake imports torch only to find torch's folder, so torch need not load the emulator.
@@ -405,6 +407,7 @@ class _BuildTree:
             log=log,
             environment=variables,
             on_line=follow,
+            on_tick=tell,
         )
 
     def must_configure(self) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.core import process
@@ -26,6 +27,21 @@ def describe(project: Project, checkout: Checkout | None) -> str:
             log = tree / LOG
             return f"building {tree.name}{_progress(log)}; the log is {log}"
     return f"preparing a build; the log of pip is {project.environment / 'k2mps-pip.log'}"
+
+
+def outputs(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the names of the files that compilers and linkers are making, without ".o".
+
+    Args:
+      commands: the words of the commands that run.  A compiler is often several processes.
+    """
+    names = set()
+    for words in commands:
+        if "-o" in words[:-1]:
+            path = Path(words[words.index("-o") + 1])
+            if path.suffix in (".o", ".so", ".dylib"):
+                names.add(path.name.removesuffix(".o"))
+    return sorted(names)
 
 
 def _progress(log: Path) -> str:
