@@ -2,6 +2,7 @@
 
     python -m k2_mac.check        compares mps with the CPU on this machine
     python -m k2_mac.calibrate    measures the times of operations on this machine
+    python -m k2_mac.provenance   prints the origin of this k2
 
 ``k2_mac.gpu`` has the functions of ``torch.cuda`` that recipes call, for example for the device and
 its memory.  ``k2_mac.install_ctc_loss()`` makes k2 compute torch's ``ctc_loss`` on mps.  From 2.14

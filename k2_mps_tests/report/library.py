@@ -12,6 +12,7 @@ import _k2
 import k2
 import torch
 
+from k2_mac import provenance
 from k2_mps_tests import ending
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.report import items
@@ -41,7 +42,7 @@ def _differences(origin):
 
 def main():
     origin = json.loads(Path(_k2.__file__).with_name("k2mps.json").read_text())
-    print(json.dumps(k2.mps.build_info(), indent=1))
+    print(json.dumps(provenance.build_info(), indent=1))
     if reason := k2.mps.unavailable_reason():
         print(f"k2 cannot use mps: {reason}")
     compiled = list(Path(_k2.__file__).parents[1].rglob("mps/kernels/*.metallib"))

@@ -82,18 +82,18 @@ FILES = {
         "  score = Made(item=lambda: 0.75)\n"
         "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
     ),
-    # Only the tests that read wheels call these functions.
-    "k2/python/k2/mps/__init__.py": (
-        "import importlib.metadata, json\n"
-        "def is_available():\n"
-        "  return False\n"
-        "def build_info():\n"
-        "  k2 = importlib.metadata.distribution('k2')\n"
-        "  return json.loads(k2.read_text('k2mps.json'))\n"
-    ),
+    "k2/python/k2/mps/__init__.py": "def is_available():\n  return False\n",
     "k2/python/k2/torch_version.py.in": "k2_torch_version = 'x'\n",
     "k2/csrc/context.h": support.LONG_FILE,
 }
+
+
+# Reads the origin of a wheel, as k2_mac.provenance does.
+ORIGIN = """\
+import importlib.metadata, json
+def build_info():
+  return json.loads(importlib.metadata.distribution("k2").read_text("k2mps.json"))
+"""
 
 
 def make_environment(directory: Path) -> None:
@@ -140,6 +140,7 @@ def make_buildable(empty) -> support.Sandbox:
     empty.pin = pin
     empty.write_config(pin)
     shutil.copy(ROOT / "pyproject.toml", empty.root)
+    support.write(empty.root / "k2_mac", {"provenance.py": ORIGIN})
     (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
     support.write(empty.root / "tools/k2mps", {"__init__.py": "", "build/__init__.py": ""})
     support.write(empty.root / "k2_mac", {"__init__.py": "", "check.py": PROGRAM})

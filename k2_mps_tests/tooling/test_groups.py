@@ -18,14 +18,14 @@ b.patch
 # device: two
 c.patch
 
-# extras: three
+# profiling: three
 d.patch
 """
 GROUPS = {
     "a.patch": "shared-memory",
     "b.patch": "shared-memory",
     "c.patch": "device",
-    "d.patch": "extras",
+    "d.patch": "profiling",
 }
 
 
@@ -45,16 +45,16 @@ def test_groups_out_of_order_are_refused(before):
 @pytest.mark.parametrize(
     "names, groups",
     [
-        ("abcd", "ssde"),
-        ("axbcd", "sssde"),  # A new patch joins the group of the patch before it.
-        ("abcxd", "ssdde"),
-        ("abcdx", "ssdee"),
-        ("xabcd", "sssde"),
-        ("bacd", "ssde"),
-        ("acbd", "ssse"),  # c joins the group of the patches around it.
+        ("abcd", "ssdp"),
+        ("axbcd", "sssdp"),  # A new patch joins the group of the patch before it.
+        ("abcxd", "ssddp"),
+        ("abcdx", "ssdpp"),
+        ("xabcd", "sssdp"),
+        ("bacd", "ssdp"),
+        ("acbd", "sssp"),  # c joins the group of the patches around it.
         ("abdc", "ssdd"),
         ("dabc", "sssd"),
-        ("bd", "se"),
+        ("bd", "sp"),
     ],
 )
 def test_patches_keep_their_groups_in_another_order(names, groups):
@@ -65,7 +65,7 @@ def test_patches_keep_their_groups_in_another_order(names, groups):
 def test_a_new_order_keeps_the_comments_of_groups():
     order = series_file.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
-        b"# why\n\n# shared-memory: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
+        b"# why\n\n# shared-memory: one\nb.patch\nx.patch\na.patch\n\n# profiling: three\nd.patch\n"
     )
     assert series_file.render_order(ORDER, list(GROUPS)) == ORDER
 
@@ -77,22 +77,22 @@ def grouped(sandbox):
     names = order.read_text().split()
     sandbox.ok("apply")
     order.write_text(
-        f"# shared-memory: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n"
+        f"# shared-memory: a\n{names[0]}\n# device: b\n{names[1]}\n# profiling: c\n{names[2]}\n"
     )
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
     sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
-    support.write_cover_letters(sandbox, "shared-memory", "device", "extras")
+    support.write_cover_letters(sandbox, "shared-memory", "device", "profiling")
     return sandbox
 
 
 def test_the_last_group_may_have_one_patch(sandbox):
     order = sandbox.root / "patches/series"
     first, second, last = order.read_text().split()
-    order.write_text(f"# shared-memory: a\n{first}\n{second}\n# extras: b\n{last}\n")
-    assert patch_folder.load(sandbox.root / "patches").last_group == "extras"
+    order.write_text(f"# shared-memory: a\n{first}\n{second}\n# profiling: b\n{last}\n")
+    assert patch_folder.load(sandbox.root / "patches").last_group == "profiling"
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
@@ -136,7 +136,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
         "array: a mode and line ends",
         "context: know mps",
     ]
-    grouped.ok("upstream", "--group", "extras", "--branch", "three")
+    grouped.ok("upstream", "--group", "profiling", "--branch", "three")
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
     assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     assert "has no group scores" in grouped.fails(1, "upstream", "--group", "scores")
@@ -196,7 +196,7 @@ def test_lint_finds_a_status_that_does_not_fit_the_group(grouped):
 
 def test_a_new_patch_has_a_status_that_fits_its_group(grouped):
     support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
-    assert "the patch is in the group extras; if it is for k2" in grouped.ok("new", "more")
+    assert "the patch is in the group profiling; if it is for k2" in grouped.ok("new", "more")
     support.commit(grouped.checkout, "by git", {"k2/by_git.py": "1\n"})
     grouped.ok("export")
     for name in ("more", "by-git"):
@@ -212,7 +212,7 @@ def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
     support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
     grouped.ok("new", "more")
     order = path.read_text().replace("\nmore.patch\n", "\n")
-    path.write_text(order.replace("# extras", "more.patch\n# extras"))
+    path.write_text(order.replace("# profiling", "more.patch\n# profiling"))
     assert "a new patch there is Pending (not sent yet)" in grouped.run("lint").stdout
     patch = grouped.root / "patches/more.patch"
     support.edit(patch, "Inappropriate (k2 need not carry it)", "Pending (not sent yet)")

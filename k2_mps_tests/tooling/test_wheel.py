@@ -128,6 +128,7 @@ def test_the_wheel_has_the_package(wheel):
         "k2/torch_version.py",
         "k2_mac/__init__.py",
         "k2_mac/check.py",
+        "k2_mac/provenance.py",
     ]
 
 

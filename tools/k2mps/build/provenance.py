@@ -1,7 +1,7 @@
 """The origin of a build of k2: its patches, its tools, and whether the checkout had edits.
 
 The origin is a JSON file: lib/k2mps.json in a build tree, and k2mps.json in the folder .dist-info
-of a wheel.  `k2.mps.build_info()` reads it.
+of a wheel.  `k2_mac.provenance` reads it.
 """
 
 import json

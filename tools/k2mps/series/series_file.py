@@ -24,7 +24,7 @@ GROUPS = (
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
     *("speed", "availability"),
     *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
-    "extras",
+    "profiling",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")

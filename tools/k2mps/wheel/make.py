@@ -27,8 +27,9 @@ except ImportError as error:
 torch.__version__ = right
 import k2
 import k2_mac
+from k2_mac import provenance
 assert k2_mac.__file__.startswith({folder!r}), k2_mac.__file__
-info = k2.mps.build_info()
+info = provenance.build_info()
 assert info["version"] == k2.__dev_version__ == {version!r}, info
 assert info["patched_tree"] == {tree!r}, info
 """

@@ -1,9 +1,6 @@
-"""k2 reports where a build comes from, why a build does not load, and why k2 cannot use mps."""
+"""k2 reports why a build does not load, and why k2 cannot use mps."""
 
 import dataclasses
-import json
-import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 import torch
 from k2 import compatibility
 from k2.compatibility import Facts, System
-from k2mps.core.pins import tomllib
 from packaging.version import Version
 
 from k2_mps_tests.parity.helpers import python
@@ -24,104 +20,6 @@ BUILD = Path(_k2.__file__).parent
 LINUX = System("Linux", "", "x86_64", False)
 MAC = System("Darwin", "14.0", "arm64", False)
 GOOD = Facts(MAC, "2.13.0", True, True, True, "")
-
-
-# ---- where k2 comes from
-
-
-def test_the_origin_of_a_build():
-    config = tomllib.loads((ROOT / "upstream.toml").read_text())
-    info = k2.mps.build_info()
-    assert info["upstream"] == config["upstream"]["url"]
-    assert info["upstream_commit"] == config["upstream"]["commit"]
-    edited = "-edited-" in BUILD.parent.name
-    if edited:
-        assert info["patched_tree"] is None
-    else:
-        # The name of the build folder contains the start of the hash.
-        assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
-        assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
-    assert info["dirty"] or not edited
-    assert edited or re.fullmatch("[0-9a-f]{40}", info["series"])
-    assert re.fullmatch(r"(Apple)?Clang \d+(\.\d+)*", info["compiler"])
-    assert info["torch"] == _k2.version.torch_version
-    assert info["built"] == "native"
-    assert info["device"] == ("mps" if sys.platform == "darwin" else "mps-emulated")
-    assert info["with_mps"] is True
-
-
-def test_k2_version_prints_the_origin():
-    result = python("-m", "k2.version")
-    assert result.returncode == 0, result.stderr
-    for name, value in k2.mps.build_info().items():
-        shown = "unknown" if value is None else value
-        assert f"\n{name}: {shown}\n" in result.stdout
-
-
-@pytest.fixture
-def installed(tmp_path):
-    """Lays out this k2 in a folder, like an installed wheel.
-
-    Returns a function that imports k2 from the folder and returns its build_info().  The function's
-    attribute `folder` is the folder.
-    """
-    for path in BUILD.glob("_k2.*"):
-        (tmp_path / path.name).symlink_to(path)
-    (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)
-
-    def ask():
-        result = python(
-            "-c",
-            "import json, k2; print(json.dumps(k2.mps.build_info()))",
-            PYTHONPATH=str(tmp_path),
-        )
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
-    ask.folder = tmp_path
-    return ask
-
-
-def test_build_info_of_a_wheel_is_its_metadata(installed):
-    info = installed.folder / "k2-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: k2\nVersion: 1.0\n")
-    metadata = {
-        "version": "1.0+mps.torch2.13.0.dirty",
-        "patched_tree": "a" * 40,
-        "series": "b" * 40,
-        "dirty": True,
-        "compiler": "AppleClang 17.0",
-        "built": "cross-built, statically verified",
-        "device": "mps",
-        "upstream": {"url": "https://example.org", "commit": "c" * 40},
-    }
-    (info / "k2mps.json").write_text(json.dumps(metadata))
-    upstream = metadata.pop("upstream")
-    found = installed()
-    assert {name: found[name] for name in metadata} == metadata
-    assert found["upstream"] == upstream["url"]
-    assert found["upstream_commit"] == upstream["commit"]
-
-
-def test_missing_metadata_is_unknown(installed):
-    # The only metadata is in a subfolder, and belongs to another k2.
-    other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
-    shutil.copy(BUILD / "k2mps.json", other)
-    found = installed()
-    unknown = {name for name, value in found.items() if value is None}
-    assert unknown == {
-        "upstream",
-        "upstream_commit",
-        "patched_tree",
-        "series",
-        "dirty",
-        "built",
-        "device",
-    }
-    assert found["git_sha1"] == _k2.version.git_sha1
 
 
 # ---- why k2 cannot be loaded
