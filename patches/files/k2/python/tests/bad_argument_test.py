@@ -72,15 +72,6 @@ class TestBadArgument(unittest.TestCase):
         self.refuse('default_value must be an integer', k2.index_select,
                     ints([1]), index, 0.5)
 
-    def test_strided_indexes_of_index_select(self):
-        index = ints([2, 9, -1, 9])[::2]
-        self.assertEqual(
-            k2.index_select(torch.tensor([1., 2., 3.]), index).tolist(),
-            [3, 0])
-        self.assertEqual(
-            k2.index_select(torch.tensor([[1.], [2.], [3.]]), index).tolist(),
-            [[3], [0]])
-
     def test_devices_that_k2_does_not_support(self):
         ragged = k2.RaggedTensor([[1]])
         for function, args in ((k2.linear_fsa, ([1], 'meta')),
