@@ -20,8 +20,10 @@
 #define K2_CSRC_BAD_LINE_H_
 
 #include <cstdint>
-#include <cstdlib>
 #include <istream>
+#include <limits>
+#include <locale>
+#include <sstream>
 #include <string>
 
 #include "k2/csrc/bad_argument.h"
@@ -53,13 +55,28 @@ inline void CheckStates(int32_t number, const std::string &line,
     BadLine(number, line) << "a state is too large";
 }
 
-// Reads a number.  Unlike operator>>, also reads infinity.  Sets failbit if
-// there is no number.
+// Reads a decimal number, with a point in any locale.  Unlike operator>>, also
+// reads inf and infinity.  Sets failbit if there is no such number, or if it
+// is too large for a float.
 inline void ReadScore(std::istream &is, float *score) {
   std::string token;
-  char *end = nullptr;
-  if (is >> token) *score = std::strtof(token.c_str(), &end);
-  if (end == nullptr || *end != '\0') is.setstate(std::ios::failbit);
+  if (!(is >> token)) return;
+  bool has_sign = token[0] == '+' || token[0] == '-';
+  std::string word = token.substr(has_sign);
+  for (char &c : word)
+    if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
+  if (word == "inf" || word == "infinity") {
+    float infinity = std::numeric_limits<float>::infinity();
+    *score = token[0] == '-' ? -infinity : infinity;
+    return;
+  }
+  // operator>> of some libraries also takes hexadecimal numbers and nan.
+  bool is_decimal =
+      word.find_first_not_of("0123456789.e+-") == std::string::npos;
+  std::istringstream number(token);
+  number.imbue(std::locale::classic());
+  if (!is_decimal || !(number >> *score) || !number.eof())
+    is.setstate(std::ios::failbit);
 }
 
 }  // namespace k2

@@ -28,7 +28,7 @@
 
 namespace k2 {
 
-static void ThrowOutOfRange(int32_t index, int32_t size) {
+void ThrowOutOfRange(int32_t index, int32_t size) {
   std::ostringstream os;
   os << "index " << index << " is out of range for size " << size;
   throw std::out_of_range(os.str());
@@ -41,14 +41,13 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size,
   const int32_t *data = indexes.Data();
   if (c->GetDeviceType() == kCpu) {
     for (int32_t i = 0; i < dim; ++i)
-      if (data[i] < first || data[i] >= size) ThrowOutOfRange(data[i], size);
+      CheckIndex(data[i], size, first);
     return;
   }
   DeviceGuard guard(c);
   K2_EVAL(
       c, dim, lambda_check_index, (int32_t i)->void {
-        K2_CHECK(data[i] >= first && data[i] < size)
-            << "index " << data[i] << " is out of range for size " << size;
+        CheckIndex(data[i], size, first);
       });
 }
 

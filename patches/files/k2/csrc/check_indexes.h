@@ -20,8 +20,24 @@
 #define K2_CSRC_CHECK_INDEXES_H_
 
 #include "k2/csrc/array.h"
+#include "k2/csrc/log.h"
 
 namespace k2 {
+
+// Throws std::out_of_range, Python's IndexError, that names both.
+void ThrowOutOfRange(int32_t index, int32_t size);
+
+/* Checks one index, in the loop that reads it, as CheckIndexes() does. */
+__host__ __device__ __forceinline__ void CheckIndex(int32_t index,
+                                                    int32_t size,
+                                                    int32_t first) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  K2_CHECK(index >= first && index < size)
+      << "index " << index << " is out of range for size " << size;
+#else
+  if (index < first || index >= size) ThrowOutOfRange(index, size);
+#endif
+}
 
 /* Checks that indexes are within [first, size).  With other indexes, a kernel
    would read memory outside of the array that is indexed.

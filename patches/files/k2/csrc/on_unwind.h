@@ -19,30 +19,30 @@
 #ifndef K2_CSRC_ON_UNWIND_H_
 #define K2_CSRC_ON_UNWIND_H_
 
-#include <exception>
+#include <functional>
 #include <utility>
 
 namespace k2 {
 
-// Calls a function in the destructor, if the destructor runs because of an
-// exception that was thrown after the construction.  The function must not
-// throw.
-template <typename F>
+// Calls a function in the destructor, if an exception ends a scope before it
+// calls Dismiss().  The function must not throw.  (Only C++17 can tell by
+// itself whether a destructor runs because of an exception.)
 class OnUnwind {
  public:
-  explicit OnUnwind(F f)
-      : f_(std::move(f)), num_exceptions_(std::uncaught_exceptions()) {}
+  explicit OnUnwind(std::function<void()> f) : f_(std::move(f)) {}
 
   ~OnUnwind() {
-    if (std::uncaught_exceptions() > num_exceptions_) f_();
+    if (!dismissed_) f_();
   }
+
+  void Dismiss() { dismissed_ = true; }
 
   OnUnwind(const OnUnwind &) = delete;
   OnUnwind &operator=(const OnUnwind &) = delete;
 
  private:
-  F f_;
-  int num_exceptions_;
+  std::function<void()> f_;
+  bool dismissed_ = false;
 };
 
 }  // namespace k2

@@ -55,8 +55,14 @@ def in_full_precision(function: Callable) -> Callable:
 @eager
 def _is_low(sums: torch.Tensor) -> bool:
     '''Return whether a sum may be inexact because some of its terms
-    underflowed.  The host waits for the result.'''
-    return sums.numel() != 0 and bool(sums.min() < _lowest(sums.dtype))
+    underflowed.
+
+    On CUDA, the host would have to wait for the result, so the answer is False
+    there, and low sums stay inexact.
+    '''
+    if sums.is_cuda or sums.numel() == 0:
+        return False
+    return bool(sums.min() < _lowest(sums.dtype))
 
 
 def _lowest(dtype: torch.dtype) -> float:
@@ -80,7 +86,7 @@ def log_products(products: torch.Tensor, lm: torch.Tensor, am: torch.Tensor
         Each element is at most 0.
     '''
     if not _is_low(products):
-        return products.log()
+        return (products + torch.finfo(products.dtype).tiny).log()
     low = products < _lowest(products.dtype)
     b, s, t = low.nonzero(as_tuple=True)
     exact = (lm[b, s] + am[b, t]).clamp(min=_LEAST).logsumexp(dim=1)
@@ -105,6 +111,7 @@ def average_lm(lm: torch.Tensor, am: torch.Tensor, lm_probs: torch.Tensor,
     average = (lm_probs / lm_probs.sum(dim=2, keepdim=True)).mean(
         dim=(0, 1), keepdim=True)
     if not _is_low(average):
+        average = average + torch.finfo(average.dtype).tiny
         sums = torch.mv(am_probs.reshape(-1, C), average.reshape(C))
         return average.log(), sums.reshape(B, T, 1).log()
     log_probs = lm.log_softmax(dim=2).clamp(min=_LEAST)

@@ -20,6 +20,7 @@
 #
 #  ctest --verbose -R bad_text_test_py
 
+import locale
 import unittest
 
 import k2
@@ -100,6 +101,21 @@ class TestBadText(unittest.TestCase):
             self.assertEqual(fsa.scores.tolist()[:2], [float('-inf'), -0.5])
             # State 2 is not final.
             self.assertEqual(fsa.num_arcs, 3)
+
+    def test_scores_that_are_no_decimal_numbers(self):
+        for score in ('nan', '0x10', '1e400', '1,5', '1.5x', 'info', '-', '.'):
+            self.check(f"line 1, '0 1 1 {score}': expected 0 auxiliary labels "
+                       'and a score', f'0 1 1 {score}\n1')
+
+    def test_a_locale_with_a_decimal_comma(self):
+        before = locale.setlocale(locale.LC_NUMERIC)
+        try:
+            locale.setlocale(locale.LC_NUMERIC, 'de_DE.UTF-8')
+        except locale.Error as error:
+            self.skipTest(f'de_DE.UTF-8: {error}')
+        self.addCleanup(locale.setlocale, locale.LC_NUMERIC, before)
+        fsa = k2.Fsa.from_str('0 1 -1 0.5\n1')
+        self.assertEqual(fsa.scores.tolist(), [0.5])
 
 
 if __name__ == '__main__':
