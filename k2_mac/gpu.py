@@ -15,14 +15,26 @@ GPU: ``autocast`` casts nothing, ``GradScaler`` scales nothing, and the amounts
 of memory are 0.
 """
 
+import contextlib
 import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from . import distributed
+from . import distributed, faults
 from .torch_ctc import gpu_ctc_loss as ctc_loss  # noqa: F401
+from .translate import (  # noqa: F401
+    features,
+    features_device,
+    is_gpu,
+    mentions_gpu,
+    place,
+    torch_device,
+    without_float64,
+)
+from .translate import on_mps as _on_mps
 
 
 def device_type() -> str:
@@ -195,5 +207,75 @@ def custom_bwd(bwd: Callable) -> Callable:
     return torch.amp.custom_bwd(bwd, device_type=device_type())
 
 
-def _on_mps() -> bool:
-    return not torch.cuda.is_available() and torch.backends.mps.is_available()
+def device_count() -> int:
+    """Return the number of GPUs."""
+    return 1 if _on_mps() else torch.cuda.device_count()
+
+
+def current_device() -> int:
+    """Return the index of the GPU that is used by default."""
+    return 0 if _on_mps() else torch.cuda.current_device()
+
+
+def get_device_name(device: Any = None) -> str:
+    """Return the name of the GPU; for mps, 'mps'."""
+    return "mps" if _on_mps() else torch.cuda.get_device_name(device)
+
+
+def device(index: Any) -> contextlib.AbstractContextManager:
+    """Return a context manager that chooses the GPU ``index``; mps has one."""
+    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Return the peak of :func:`memory_reserved`, which mps does not record:
+    return :func:`memory_reserved` there."""
+    if _on_mps():
+        return torch.mps.driver_allocated_memory()
+    return torch.cuda.max_memory_reserved(device)
+
+
+def manual_seed(seed: int) -> None:
+    """Set the seed of the GPU's random numbers."""
+    if _on_mps():
+        torch.mps.manual_seed(seed)
+    else:
+        torch.cuda.manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Set the seed of the random numbers of all GPUs."""
+    if _on_mps():
+        torch.mps.manual_seed(seed)
+    else:
+        torch.cuda.manual_seed_all(seed)
+
+
+def get_rng_state(device: Any = "cuda") -> torch.Tensor:
+    """Return the state of the GPU's random numbers."""
+    return torch.mps.get_rng_state() if _on_mps() else torch.cuda.get_rng_state(device)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the states of the random numbers of all GPUs."""
+    return [torch.mps.get_rng_state()] if _on_mps() else torch.cuda.get_rng_state_all()
+
+
+def set_rng_state(state: torch.Tensor, device: Any = "cuda") -> None:
+    """Set the state of the GPU's random numbers."""
+    if _on_mps():
+        torch.mps.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state, device)
+
+
+def set_rng_state_all(states: list[torch.Tensor]) -> None:
+    """Set the states of the random numbers of all GPUs; mps takes the first."""
+    if _on_mps():
+        torch.mps.set_rng_state(states[0])
+    else:
+        torch.cuda.set_rng_state_all(states)
+
+
+if torch.backends.mps.is_available():
+    faults.warn_of_faults(torch.__version__, platform.mac_ver()[0])

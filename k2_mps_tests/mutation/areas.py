@@ -43,8 +43,14 @@ OF_K2_MAC = {
     "check_page": ["check"],
     "distributed": ["distributed"],
     "faults": ["faults", "check"],
-    "gpu": ["gpu"],
+    "gpu": ["gpu", "translate"],
+    "hook": ["run"],
+    "patched": ["translate", "run"],
+    "rules": ["rules"],
+    "run": ["run"],
+    "summary": ["run"],
     "torch_ctc": ["torch_ctc"],
+    "translate": ["translate"],
 }
 # {header of the bindings: the tests that are most likely to notice a mutant of the header}
 OF_BINDINGS = {

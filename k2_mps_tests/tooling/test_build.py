@@ -144,6 +144,7 @@ def make_buildable(empty) -> support.Sandbox:
     (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
     support.write(empty.root / "tools/k2mps", {"__init__.py": "", "build/__init__.py": ""})
     support.write(empty.root / "k2_mac", {"__init__.py": "", "check.py": PROGRAM})
+    support.write(empty.root / "k2_mac", {"k2_mac_run.pth": "# the hook\n"})
     make_environment(empty.root / ".venv")
     empty.use_installed_torch()
     work = empty.clone("authoring")

@@ -177,18 +177,21 @@ def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
     support.write(library, {"_k2.py": "x = 'found'\n"})
+    hook = made.project.root / "k2_mac"
+    support.write(hook, {"k2_mac_run.pth": "import sys; sys.hooked = 'and hooked'\n"})
     version = "1.24.4+cpu.torch2.13.0"
     built = builder.Built(tmp_path, tmp_path, (python, library), 0, version)
     builder.register(made, dataclasses.replace(built, version="1.24.3"))
     builder.register(made, built)
     target = made.site_packages / "k2mps-build.pth"
-    out = support.output(made.python, "-c", "import k2; print(k2.x)", cwd="/")
-    assert out == "found\n"
+    program = "import k2, sys; print(k2.x, sys.hooked)"
+    assert support.output(made.python, "-c", program, cwd="/") == "found and hooked\n"
     pip = (made.python, "-m", "pip", "--disable-pip-version-check")
     assert f"\nk2=={version}\n" in "\n" + support.output(*pip, "list", "--format=freeze")
     assert made.version_of("k2") == version
     support.output(*pip, "uninstall", "--yes", "k2")
     assert not target.exists() and made.version_of("k2") is None
+    assert not (made.site_packages / "k2_mac_run.pth").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has wheels of torch with CUDA")

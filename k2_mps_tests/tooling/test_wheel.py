@@ -129,6 +129,7 @@ def test_the_wheel_has_the_package(wheel):
         "k2_mac/__init__.py",
         "k2_mac/check.py",
         "k2_mac/provenance.py",
+        "k2_mac_run.pth",
     ]
 
 

@@ -39,6 +39,10 @@ _EDITED = "edited"
 # A module of the package k2 with the version of torch for which k2 was built.
 TORCH_VERSION = "torch_version.py"
 
+# The file of k2_mac that Python reads from site-packages.  It runs programs that a program under
+# k2_mac.run starts.
+RUN_HOOK = "k2_mac_run.pth"
+
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
@@ -208,6 +212,7 @@ def register(environment: Environment, built: Built) -> None:
     info = metadata.name
     files = {
         REGISTER: "".join(f"{path}\n" for path in built.python_path),
+        RUN_HOOK: (environment.project.root / "k2_mac" / RUN_HOOK).read_text(encoding="utf-8"),
         f"{info}/METADATA": (
             "Metadata-Version: 2.1\nName: k2\n"
             f"Version: {built.version}\nSummary: built in place by k2mps build\n"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import provenance, toolchain
-from k2mps.build.builder import TORCH_VERSION, Built
+from k2mps.build.builder import RUN_HOOK, TORCH_VERSION, Built
 from k2mps.build.doctor import Device
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
@@ -93,9 +93,11 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
 
 
 def of_k2_mac(project: Project) -> dict[str, bytes]:
-    """Returns the files of the package k2_mac, by path in a wheel."""
-    modules = sorted((project.root / "k2_mac").glob("*.py"))
-    return {f"k2_mac/{path.name}": path.read_bytes() for path in modules}
+    """Returns the files of the package k2_mac, and its .pth file, by path in a wheel."""
+    folder = project.root / "k2_mac"
+    modules = {f"k2_mac/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
+    # Python reads .pth files in site-packages only.
+    return {RUN_HOOK: (folder / RUN_HOOK).read_bytes(), **modules}
 
 
 def contents(

@@ -43,7 +43,7 @@ class Problem:
 class Reference:
     """The contents that a correct wheel must have."""
 
-    # The Python files of the patched k2 and of k2_mac, by path in a wheel.
+    # The Python and .pth files of the patched k2 and of k2_mac, by path in a wheel.
     python: Mapping[str, bytes]
     # For a macOS wheel, the text of each file of kernels, by path in k2; empty for other wheels.
     kernels: Mapping[str, bytes]

@@ -84,7 +84,7 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
         if name == "k2/__init__.py":
             packed = _VERSION_LINE.sub(b"", packed)
         if packed != content:
-            where = "this clone" if name.startswith("k2_mac/") else "the patched tree"
+            where = "this clone" if name.startswith("k2_mac") else "the patched tree"
             yield Problem("python", name, f"not as in {where}")
 
 

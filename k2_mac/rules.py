@@ -1,0 +1,632 @@
+"""Changes a program that was written for CUDA so that it uses the GPU of a Mac.
+
+The rules look at the program's syntax tree.  A call of a known function of torch.cuda becomes a
+call of k2_mac.gpu, and a question for "cuda" is also answered for mps.  A changed node keeps the
+line and the column of the node that it replaces, so tracebacks and breakpoints show the lines of
+the file.  The same changes are also made in the text, for people who want to read them.
+"""
+
+import ast
+import collections
+import dataclasses
+import re
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# A program without a match needs no change.
+HINT = re.compile(
+    r"cuda|autocast|GradScaler|custom_[fb]wd|torch\.(?:double|float64|device)|\.double\(|device="
+    r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss"
+)
+# The same for programs that change only if `in_place` is set.
+IN_PLACE = "k2.rnnt_loss_pruned"
+
+_SAME_NAME = (
+    *("is_available", "device_count", "current_device", "get_device_name", "set_device", "device"),
+    *("synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved"),
+    *("max_memory_reserved", "reset_peak_memory_stats", "is_bf16_supported", "manual_seed"),
+    *("manual_seed_all", "get_rng_state", "get_rng_state_all", "set_rng_state"),
+    *("set_rng_state_all",),
+)
+_AMP = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+# {function of torch: function of k2_mac.gpu with the same arguments}
+_REPLACED = {
+    **{f"torch.cuda.{name}": name for name in _SAME_NAME},
+    **{f"torch.cuda.amp.{name}": name for name in _AMP},
+    "torch.cuda.amp.autocast_mode.autocast": "autocast",
+    "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
+    "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
+    "torch.multiprocessing.spawn": "spawn",
+}
+# These functions mean CUDA if they get no argument.
+_CUDA_BY_DEFAULT = {
+    "torch.is_autocast_enabled": "is_autocast_enabled",
+    "torch.amp.GradScaler": "GradScaler",
+    "torch.GradScaler": "GradScaler",
+}
+# The first argument of these functions is a device or its type.
+_DEVICE_FIRST = (
+    *("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"),
+    *("torch.amp.GradScaler", "torch.GradScaler", "torch.is_autocast_enabled", "torch.Generator"),
+    *("torch.get_autocast_dtype", "torch.set_default_device", "torch.amp.is_autocast_available"),
+)
+_WIDE = ("torch.double", "torch.float64")
+_CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
+# The packages whose functions take a device as the argument `device`.
+_LIBRARIES = ("torch", "torchaudio", "k2")
+_OF_LIBRARY = ("device", "device_type")
+_DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
+_CUDA = re.compile(r"cuda(?::\d+)?")
+
+
+class Note(NamedTuple):
+    """Something in a program that a user should know."""
+
+    kind: str  # a key of NOTES
+    line: int
+    text: str  # the expression
+
+
+# {kind of a note: what the kind means}
+NOTES = {
+    "cuda": "needs CUDA and stays",
+    "off": "torch.cuda.is_available() stays False, because the code after it needs CUDA",
+    "float64": "float64, which mps lacks; tensors on mps become float32",
+    "ctc": "CTC of torch, which k2 computes on mps before torch 2.14",
+    "kaldifeat": "computes features by kaldifeat, so stays on the CPU",
+    "deep": "stays, because its expressions are nested too deeply",
+}
+
+
+class _Edit(NamedTuple):
+    """Replaces a part of the text, given by lines and columns as in the syntax tree."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str
+
+
+@dataclasses.dataclass
+class Changed:
+    """The result of change()."""
+
+    tree: ast.Module | None  # the changed program; None if nothing changes
+    kinds: collections.Counter  # how often each function or expression was changed
+    notes: list[Note]
+    _source: str
+    _edits: list[_Edit]
+
+    @property
+    def text(self) -> str:
+        """The changed program as text."""
+        return _edited(self._source, self._edits)
+
+
+def change(source: str, in_place: bool = False) -> Changed:
+    """Changes a program.
+
+    Args:
+      in_place: whether k2.rnnt_loss_pruned() may write its gradient over the logits.  This applies
+        only to a loss whose logits come from a joiner and are not used by other code.
+    Raises:
+      SyntaxError: the text is not valid Python.
+    """
+    same = Changed(None, collections.Counter(), [], source, [])
+    if not HINT.search(source) and not (in_place and IN_PLACE in source):
+        return same
+    try:
+        with warnings.catch_warnings():
+            # The parser warns about the program, for example of escapes that Python does not know.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+        rules = _Rules(tree, source, in_place)
+        if rules.stays:
+            return dataclasses.replace(same, notes=rules.notes)
+        tree = rules.visit(tree)
+    # Python raises a MemoryError if the stack of its parser is full.
+    except (MemoryError, RecursionError):
+        return dataclasses.replace(same, notes=[Note("deep", 1, "the file")])
+    found = tree if rules.edits else None
+    return Changed(found, rules.kinds, sorted(rules.notes, key=_line), source, rules.edits)
+
+
+def _line(note: Note) -> int:
+    return note.line
+
+
+def _edited(source: str, edits: list[_Edit]) -> str:
+    """Makes the edits; ignores an edit inside another edit."""
+    content = source.encode()
+    starts = [0]
+    # bytes.splitlines() splits at the same line ends as Python's parser; str.splitlines() would
+    # split at other characters, too.
+    for line in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    places = [
+        (starts[one.start[0] - 1] + one.start[1], starts[one.end[0] - 1] + one.end[1], one.text)
+        for one in edits
+    ]
+    parts, at = [], 0
+    # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
+    # replacement before a shorter one.
+    for start, end, text in sorted(places, key=lambda one: (one[0], one[1] > one[0], -one[1])):
+        if start >= at:
+            parts += [content[at:start], text.encode()]
+            at = end
+    return b"".join([*parts, content[at:]]).decode()
+
+
+# ---- questions about nodes
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.AST) -> tuple[int, int]:
+    return node.end_lineno, node.end_col_offset
+
+
+def _dotted(node: ast.AST) -> str:
+    """Returns the expression as text if it is a dotted name, such as a.b.c; otherwise ""."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def _is_cuda(node: ast.AST | None) -> bool:
+    """Whether an expression is the text "cuda" or "cuda:N"."""
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_text and bool(_CUDA.fullmatch(node.value))
+
+
+def _keyword(call: ast.Call, name: str) -> ast.keyword | None:
+    return next((one for one in call.keywords if one.arg == name), None)
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Returns the names that a program's imports give to modules and functions of torch and k2.
+
+    A name with two meanings is left out.
+    """
+    meanings = {}
+    bound = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                whole = one.name if one.asname else one.name.partition(".")[0]
+                meanings.setdefault(one.asname or whole, set()).add(whole)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                whole = f"{node.module}.{one.name}"
+                meanings.setdefault(one.asname or one.name, set()).add(whole)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+    found = {
+        name: one
+        for name, (one, *others) in meanings.items()
+        if not others and one.partition(".")[0] in (*_LIBRARIES, "k2_mac") and name not in bound
+    }
+    return {"torch": "torch", **found}
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Returns all names in a program, except the names of attributes."""
+    kinds = ("id", "arg", "name", "asname")
+    names = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
+    return {name for name in names if isinstance(name, str)}
+
+
+class _Rules(ast.NodeTransformer):
+    """Changes the nodes of a program's syntax tree, and collects the same changes of the text."""
+
+    def __init__(self, tree: ast.Module, source: str, in_place: bool):
+        self.edits: list[_Edit] = []
+        self.kinds: collections.Counter = collections.Counter()
+        self.notes: list[Note] = []
+        self._aliases = _aliases(tree)
+        # The ids of nodes that ask for CUDA and stay, and of nodes that then never run.
+        self._off: set[int] = set()
+        self._uses = 0  # how often the changed program names our module
+        self._kaldifeat = "kaldifeat" in source.lower()
+        # Programs with lhotse's extractors of kaldifeat compute nothing but features.
+        extractors = [node for node in ast.walk(tree) if self._kaldifeat and _makes_extractor(node)]
+        self.notes += [Note("kaldifeat", node.lineno, _dotted(node.func)) for node in extractors]
+        self.stays = bool(extractors)
+        self._in_place = set()
+        if in_place:
+            functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+            self._in_place = {id(loss) for one in functions for loss in _own_logits(one)}
+        self._ours = "_gpu"
+        if "_gpu" in source:
+            names = _names(tree)
+            while self._ours in names:
+                self._ours += "_"
+
+    # ---- the parts of a change
+
+    def _name(self, node: ast.AST) -> str:
+        """Returns the name of a function of torch or k2 by its module, such as "torch.autocast".
+
+        For other expressions, the result is "".
+        """
+        first, _, rest = _dotted(node).partition(".")
+        whole = self._aliases.get(first, "")
+        return f"{whole}.{rest}" if whole and rest else whole
+
+    def _edit(self, kind: str, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
+        self.kinds[kind] += 1
+        self.edits.append(_Edit(start, end, text))
+
+    def _function(self, name: str, old: ast.AST) -> ast.Attribute:
+        """Returns the expression `_gpu.name`, at the place of another expression."""
+        self._uses += 1
+        ours = ast.copy_location(ast.Name(self._ours, ast.Load()), old)
+        return ast.copy_location(ast.Attribute(ours, name, ast.Load()), old)
+
+    def _swap(self, old: ast.AST, name: str, kind: str) -> ast.Attribute:
+        """Replaces an expression by `_gpu.name`."""
+        self._edit(kind, _start(old), _end(old), f"{self._ours}.{name}")
+        return self._function(name, old)
+
+    def _wrap(self, old: ast.AST, name: str, kind: str) -> ast.Call:
+        """Replaces an expression by a call of `_gpu.name` with the expression."""
+        self._edit(kind, _start(old), _start(old), f"{self._ours}.{name}(")
+        self.edits.append(_Edit(_end(old), _end(old), ")"))
+        return ast.copy_location(ast.Call(self._function(name, old), [old], []), old)
+
+    def _whole(self, new: ast.AST, old: ast.AST, kind: str) -> ast.AST:
+        """Replaces an expression or a statement by another, which Python writes as text."""
+        for node in ast.walk(new):
+            if "lineno" in node._attributes and not hasattr(node, "lineno"):
+                ast.copy_location(node, old)
+        self._edit(kind, _start(old), _end(old), ast.unparse(new))
+        return new
+
+    def _note(self, kind: str, node: ast.AST, text: str) -> None:
+        self.notes.append(Note(kind, node.lineno, text))
+
+    # ---- statements
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        body, first = [], None
+        for statement in node.body:
+            new = self.visit(statement)
+            if first is None and self._uses:
+                first = len(body)
+                decorators = getattr(statement, "decorator_list", ())
+                line = min([statement.lineno, *(one.lineno for one in decorators)])
+            body += new if isinstance(new, list) else [new]
+        if first is not None:
+            # The program has imported torch before it first uses torch.  So this import does not
+            # import torch too early, before the program has set torch's variables.
+            ours = ast.Import([ast.alias("k2_mac.gpu", self._ours)])
+            added = ast.copy_location(ours, body[first])
+            added.lineno = added.end_lineno = line
+            ast.copy_location(ours.names[0], ours)
+            body.insert(first, ours)
+            self.edits.append(_Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
+        node.body = body
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
+        if node.level or not (node.module or "").startswith("torch"):
+            return node
+        ours, others = [], []
+        for one in node.names:
+            name = _REPLACED.get(f"{node.module}.{one.name}")
+            if name:
+                ours.append(ast.alias(name, one.asname or (one.name if one.name != name else None)))
+            else:
+                others.append(one)
+        if node.module in ("torch.cuda", "torch.cuda.amp"):
+            for one in others:
+                if one.name not in ("amp", "*"):
+                    self._note("cuda", node, f"{node.module}.{one.name}")
+        if not ours:
+            return node
+        new = [ast.ImportFrom("k2_mac.gpu", ours, 0)]
+        if others:
+            new.append(ast.ImportFrom(node.module, others, 0))
+        for one in new:
+            for inner in ast.walk(one):
+                if "lineno" in inner._attributes:
+                    ast.copy_location(inner, node)
+        text = "; ".join(map(ast.unparse, new))
+        self._edit(f"import from {node.module}", _start(node), _end(node), text)
+        return new
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        targets = [_dotted(one) for one in node.targets]
+        self.generic_visit(node)
+        if _is_cuda(node.value) and any(_names_device(one) for one in targets):
+            node.value = self._wrap(node.value, "place", '"cuda"')
+        elif self._kaldifeat and any(one.endswith("opts.device") for one in targets):
+            if not isinstance(node.value, ast.Constant):
+                node.value = self._wrap(node.value, "features_device", "kaldifeat's device")
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        self.generic_visit(node)
+        if _is_cuda(node.value) and _names_device(_dotted(node.target)):
+            node.value = self._wrap(node.value, "place", '"cuda"')
+        return node
+
+    def visit_arguments(self, node: ast.arguments) -> ast.arguments:
+        self.generic_visit(node)
+        plain = [*node.posonlyargs, *node.args]
+        for defaults, names in (
+            (node.defaults, plain[len(plain) - len(node.defaults) :]),
+            (node.kw_defaults, node.kwonlyargs),
+        ):
+            for number, (default, one) in enumerate(zip(defaults, names)):
+                if _is_cuda(default) and _names_device(one.arg):
+                    defaults[number] = self._wrap(default, "place", '"cuda"')
+        return node
+
+    # ---- conditions
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self._keep_off(node.test, node.body)
+        return self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.IfExp:
+        self._keep_off(node.test, [node.body])
+        asks = self._asks(node.test)
+        self.generic_visit(node)
+        if asks and _is_cuda(node.body):
+            node.body = self._wrap(node.body, "place", '"cuda"')
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:
+        if isinstance(node.op, ast.And):
+            for number, value in enumerate(node.values[:-1]):
+                self._keep_off(value, node.values[number + 1 :])
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.ops) != 1:
+            return node
+        [op], left, [right] = node.ops, node.left, node.comparators
+        if isinstance(op, (ast.Eq, ast.NotEq)):
+            for one, other in ((right, left), (left, right)):
+                if _is_cuda(one) and not isinstance(other, ast.Constant):
+                    both = ast.Tuple([one, ast.Constant(_of_mps(one.value))], ast.Load())
+                    new = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
+                    new = ast.copy_location(ast.Compare(other, [new], [both]), node)
+                    return self._whole(new, node, '== "cuda"')
+        if not isinstance(op, (ast.In, ast.NotIn)):
+            return node
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            values = [one.value for one in right.elts if _is_cuda(one)]
+            if values and not any(_of_mps(value) in _texts(right) for value in values):
+                right.elts += [ast.Constant(_of_mps(value)) for value in values]
+                return self._whole(node, node, 'in ("cuda", ...)')
+        elif _is_cuda(left) and left.value == "cuda" and not isinstance(right, ast.Constant):
+            new = ast.Call(self._function("mentions_gpu", node), [right], [])
+            if isinstance(op, ast.NotIn):
+                new = ast.UnaryOp(ast.Not(), new)
+            return self._whole(ast.copy_location(new, node), node, '"cuda" in')
+        return node
+
+    def _asks(self, test: ast.AST) -> list[ast.AST]:
+        """Returns the nodes of a condition that ask whether there is CUDA."""
+        return [
+            node
+            for node in ast.walk(test)
+            if isinstance(node, (ast.Attribute, ast.Name))
+            and self._name(node) == "torch.cuda.is_available"
+        ]
+
+    def _keep_off(self, test: ast.AST, guarded: list[ast.AST]) -> None:
+        """Lets a question for CUDA be answered by no, if the code after it needs CUDA."""
+        asks = self._asks(test)
+        missing = [one for node in guarded for one in self._missing(node)] if asks else []
+        if missing and id(asks[0]) not in self._off:
+            self._off |= {id(one) for one in (*asks, *missing)}
+            self._note("off", asks[0], self._name(missing[0]))
+
+    def _missing(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields the names of torch.cuda that k2_mac.gpu lacks."""
+        for one in ast.walk(node):
+            if isinstance(one, ast.Attribute) and self._lacks(one):
+                yield one
+
+    def _lacks(self, node: ast.Attribute) -> bool:
+        name = self._name(node)
+        return (
+            name.startswith("torch.cuda.")
+            and name not in _REPLACED
+            and not any(other.startswith(f"{name}.") for other in _REPLACED)
+        )
+
+    # ---- expressions
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return self._known(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        known = self._known(node)
+        if known is not node:
+            return known
+        if isinstance(node.ctx, ast.Load):
+            if self._lacks(node):
+                if id(node) not in self._off:
+                    self._note("cuda", node, self._name(node))
+                return node
+            if self._name(node) in _CTC:
+                self._note("ctc", node, self._name(node))
+        self.generic_visit(node)
+        if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
+            new = ast.Call(self._function("is_gpu", node), [node.value], [])
+            return self._whole(ast.copy_location(new, node), node, ".is_cuda")
+        return node
+
+    def _known(self, node: ast.Name | ast.Attribute) -> ast.AST:
+        name = self._name(node)
+        if not isinstance(node.ctx, ast.Load) or id(node) in self._off:
+            return node
+        if id(node) in self._in_place:
+            of_mps = ast.Attribute(node.value, "mps", ast.Load())
+            new = ast.Attribute(of_mps, "rnnt_loss_pruned_in_place", ast.Load())
+            return self._whole(new, node, "k2.rnnt_loss_pruned")
+        # Imports of functions change where they stand.
+        if name not in _REPLACED or isinstance(node, ast.Name):
+            return node
+        return self._swap(node, _REPLACED[name], name)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
+        # Before Python 3.12, the parser does not give the positions of expressions in f-strings.
+        before = len(self.edits)
+        self.generic_visit(node)
+        if self.edits[before:]:
+            self.edits[before:] = [_Edit(_start(node), _end(node), ast.unparse(node))]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = self._name(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda":
+            return node  # a method
+        self._note_float64(node, name)
+        wide = _keyword(node, "dtype")
+        wide = wide is not None and self._name(wide.value) in _WIDE
+        mp_cuda = name in _CUDA_BY_DEFAULT and not node.args
+        mp_cuda = mp_cuda and not (_keyword(node, "device") or _keyword(node, "device_type"))
+        self.generic_visit(node)
+        if mp_cuda:
+            node.func = self._swap(node.func, _CUDA_BY_DEFAULT[name], name)
+            return node
+        if name == "torch.device":
+            if not _is_other_device(node):
+                node.func = self._swap(node.func, "torch_device", name)
+            return node
+        if name.startswith(("torch.cuda.", "k2_mac.")):
+            return node
+        self._arguments(node, name)
+        if self._kaldifeat and _dotted(node.func).split(".")[-1] == "fbank":
+            return self._whole(self._with_function(node, "features"), node, "kaldifeat")
+        from_numpy = name in ("torch.tensor", "torch.as_tensor") and _keyword(node, "device")
+        if from_numpy and not _keyword(node, "dtype"):
+            wide = node.args and isinstance(node.args[0], (ast.Name, ast.Attribute, ast.Call))
+        if wide and (name.startswith("torch.") or isinstance(node.func, ast.Attribute)):
+            return self._whole(self._with_function(node, "without_float64"), node, "float64")
+        return node
+
+    def _with_function(self, node: ast.Call, name: str) -> ast.Call:
+        """Returns a call of `_gpu.name`, whose first argument is the function of a call."""
+        return ast.copy_location(
+            ast.Call(self._function(name, node.func), [node.func, *node.args], node.keywords), node
+        )
+
+    def _arguments(self, node: ast.Call, name: str) -> None:
+        """Changes the arguments of a call that are devices."""
+        of_library = name.partition(".")[0] in _LIBRARIES
+        starts = isinstance(node.func, ast.Attribute) and node.func.attr == "startswith"
+        moves = isinstance(node.func, ast.Attribute) and node.func.attr == "to"
+        for number, value in enumerate(node.args):
+            if _is_cuda(value) and starts:
+                both = ast.Tuple([value, ast.Constant(_of_mps(value.value))], ast.Load())
+                new = self._whole(ast.copy_location(both, value), value, 'startswith("cuda")')
+                # A tuple as the only argument needs its parentheses.
+                node.args[number] = new
+            elif _is_cuda(value) and (of_library or moves):
+                node.args[number] = self._wrap(value, "place", '"cuda"')
+            elif number == 0 and name in _DEVICE_FIRST and self._is_unknown(value):
+                node.args[number] = self._wrap(value, "place", name)
+        for one in node.keywords:
+            if not one.arg or not _names_device(one.arg):
+                continue
+            if _is_cuda(one.value):
+                one.value = self._wrap(one.value, "place", '"cuda"')
+            elif of_library and one.arg in _OF_LIBRARY and self._is_unknown(one.value):
+                one.value = self._wrap(one.value, "place", f"{one.arg}=")
+
+    def _is_unknown(self, node: ast.AST) -> bool:
+        """Whether an expression may name CUDA.  The results of our functions do not."""
+        if isinstance(node, ast.Call):
+            is_ours = _dotted(node.func).partition(".")[0] == self._ours
+            return not is_ours and not self._name(node.func).startswith("k2_mac.")
+        return not isinstance(node, ast.Constant)
+
+    def _note_float64(self, node: ast.Call, name: str) -> None:
+        func = node.func
+        values = [*node.args, *(one.value for one in node.keywords)]
+        if any(self._name(value) in _WIDE for value in values):
+            self._note("float64", node, _dotted(func) or "." + getattr(func, "attr", ""))
+        elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
+            self._note("float64", node, ".double")
+
+
+def _names_device(name: str) -> bool:
+    return bool(_DEVICE_NAMES.fullmatch(name.rpartition(".")[2]))
+
+
+def _of_mps(name: str) -> str:
+    return "mps:0" if ":" in name else "mps"
+
+
+def _texts(node: ast.AST) -> list[object]:
+    return [one.value for one in node.elts if isinstance(one, ast.Constant)]
+
+
+def _is_other_device(call: ast.Call) -> bool:
+    """Whether a call `torch.device("cpu")` names a device that is not of CUDA."""
+    arguments = [*call.args, *(one.value for one in call.keywords)]
+    first = arguments[0] if arguments else None
+    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return is_text and not _is_cuda(first)
+
+
+# ---- losses whose logits no other code uses
+
+
+def _own_logits(function: ast.FunctionDef) -> list[ast.AST]:
+    """Finds, in a function, the calls of k2.rnnt_loss_pruned whose logits no other code uses.
+
+    In `function`, a joiner's result must be assigned to a name that only the loss uses.
+
+    Returns:
+      The nodes of the names `k2.rnnt_loss_pruned` in these calls.
+    """
+    calls = []
+    nodes = list(ast.walk(function))
+    for call in nodes:
+        if not isinstance(call, ast.Call) or _dotted(call.func) != IN_PLACE:
+            continue
+        logits = [one.value for one in call.keywords if one.arg == "logits"] or call.args[:1]
+        name = logits and _dotted(_without_cast(logits[0]))
+        uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
+        makers = [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and [_dotted(one) for one in node.targets] == [name]
+        ]
+        if len(uses) == 2 and len(makers) == 1 and isinstance(makers[0], ast.Call):
+            if _dotted(makers[0].func).split(".")[-1] == "joiner":
+                calls.append(call.func)
+    return calls
+
+
+def _without_cast(node: ast.AST) -> ast.AST:
+    """Returns x for the expression `x.float()`, and any other expression as it is."""
+    is_cast = (
+        isinstance(node, ast.Call)
+        and not node.args
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "float"
+    )
+    return node.func.value if is_cast else node
+
+
+def _makes_extractor(node: ast.AST) -> bool:
+    """Whether a node is a call of lhotse's KaldifeatFbank or a similar class."""
+    name = _dotted(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
+    return bool(re.fullmatch(r"Kaldifeat\w+", name))

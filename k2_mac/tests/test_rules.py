@@ -1,0 +1,293 @@
+"""k2_mac.rules changes programs that were written for CUDA; the file itself is only read."""
+
+import ast
+import pathlib
+
+import pytest
+import torch
+
+from k2_mac import rules
+
+# {code of a program for CUDA: the code that runs instead; None if nothing changes}
+FORMS = {
+    'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")': (
+        'device = _gpu.torch_device(_gpu.place("cuda") if _gpu.is_available() else "cpu")'
+    ),
+    "if torch.cuda.is_available():\n    params.device = torch.device('cuda:0')": (
+        "if _gpu.is_available():\n    params.device = _gpu.torch_device('cuda:0')"
+    ),
+    "with torch.cuda.amp.autocast(enabled=False):\n    pass": (
+        "with _gpu.autocast(enabled=False):\n    pass"
+    ),
+    'with torch.amp.autocast("cuda", dtype=torch.bfloat16):\n    pass': (
+        'with torch.amp.autocast(_gpu.place("cuda"), dtype=torch.bfloat16):\n    pass'
+    ),
+    "torch.amp.autocast(device_type=device_type, **kwargs)": (
+        "torch.amp.autocast(device_type=_gpu.place(device_type), **kwargs)"
+    ),
+    'scaler = torch.amp.GradScaler("cuda", enabled=True)': (
+        'scaler = torch.amp.GradScaler(_gpu.place("cuda"), enabled=True)'
+    ),
+    "scaler = torch.amp.GradScaler(enabled=True)": "scaler = _gpu.GradScaler(enabled=True)",
+    "scaler = torch.amp.GradScaler(device=device)": (
+        "scaler = torch.amp.GradScaler(device=_gpu.place(device))"
+    ),
+    "torch.is_autocast_enabled()": "_gpu.is_autocast_enabled()",
+    "y = y.to(torch.get_autocast_gpu_dtype())": "y = y.to(_gpu.get_autocast_dtype())",
+    "torch.cuda.synchronize(device=x.device)": "_gpu.synchronize(device=x.device)",
+    'device = torch.device("cuda")  # always': ('device = _gpu.torch_device("cuda")  # always'),
+    'device = torch.device("cuda", rank)': 'device = _gpu.torch_device("cuda", rank)',
+    "device = torch.device(args.device)": "device = _gpu.torch_device(args.device)",
+    'device = "cuda" if torch.cuda.is_available() else "cpu"': (
+        'device = _gpu.place("cuda") if _gpu.is_available() else "cpu"'
+    ),
+    "y = (x.is_cuda and cut(torch.cuda.memory_allocated()))": (
+        "y = (_gpu.is_gpu(x) and cut(_gpu.memory_allocated()))"
+    ),
+    "a = torch.zeros(2, dtype=torch.double, device=x.device)": (
+        "a = _gpu.without_float64(torch.zeros, 2, dtype=torch.double, device=_gpu.place(x.device))"
+    ),
+    "a = x.sum(dtype=torch.float64)": "a = _gpu.without_float64(x.sum, dtype=torch.float64)",
+    'x = torch.arange(3, device="cuda:1")': 'x = torch.arange(3, device=_gpu.place("cuda:1"))',
+    'x = model(device="cuda")': 'x = model(device=_gpu.place("cuda"))',
+    'x = model.to("cuda", non_blocking=True)': (
+        'x = model.to(_gpu.place("cuda"), non_blocking=True)'
+    ),
+    'def f(x, device="cuda", *, device_type="cuda", name="cuda"):\n    pass': (
+        'def f(x, device=_gpu.place("cuda"), *, device_type=_gpu.place("cuda"), name="cuda"):\n'
+        "    pass"
+    ),
+    'forward = custom_fwd(device_type="cuda")(forward)': (
+        'forward = custom_fwd(device_type=_gpu.place("cuda"))(forward)'
+    ),
+    'if x.device.type == "cuda":\n    pass': "if x.device.type in ('cuda', 'mps'):\n    pass",
+    'if "cuda:0" != device:\n    pass': "if device not in ('cuda:0', 'mps:0'):\n    pass",
+    'if device.type in ("cuda", "cpu"):\n    pass': (
+        "if device.type in ('cuda', 'cpu', 'mps'):\n    pass"
+    ),
+    'if "cuda" not in str(device):\n    pass': ("if not _gpu.mentions_gpu(str(device)):\n    pass"),
+    'ok = device.startswith("cuda")': "ok = device.startswith(('cuda', 'mps'))",
+    'z = "é", torch.cuda.\\\n  memory_reserved(), "\u2028"': (
+        'z = "é", _gpu.memory_reserved(), "\u2028"'
+    ),
+    'log(f"{torch.cuda.max_memory_allocated() // 1000000}MB {name}")': (
+        "log(f'{_gpu.max_memory_allocated() // 1000000}MB {name}')"
+    ),
+    "torch.cuda.manual_seed_all(3)": "_gpu.manual_seed_all(3)",
+    "import torch.multiprocessing as mp\nmp.spawn(f)": (
+        "import torch.multiprocessing as mp\n{import}_gpu.spawn(f)"
+    ),
+    "from torch.cuda.amp import GradScaler as S, autocast": (
+        "from k2_mac.gpu import GradScaler as S, autocast"
+    ),
+    "from torch.cuda import amp\namp.autocast()": (
+        "from torch.cuda import amp\n{import}_gpu.autocast()"
+    ),
+    "from torch.amp import autocast, GradScaler\ns = GradScaler()": (
+        "from torch.amp import autocast, GradScaler\n{import}s = _gpu.GradScaler()"
+    ),
+    "from torch.cuda import Stream, is_available": (
+        "from k2_mac.gpu import is_available; from torch.cuda import Stream"
+    ),
+    # A later statement of the file, not the import, decides what a name means.
+    "from torch import device\ndef f(device):\n    device('cuda')": None,
+    "mp.spawn(f)": None,
+    "torch.cuda.is_available = lambda: False": None,
+    "if torch.cuda.is_available():\n    torch.cuda.get_device_properties(0)": None,
+    'd.start("nccl")': None,
+    'parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])': None,
+    'x = torch.device("cpu")': None,
+    "model.to(torch.float64)": None,
+    "x = x.cuda()": None,
+    "y = x.is_cuda()": None,
+    '"""torch.cuda.is_available() is not called here."""': None,
+    "# torch.cuda.empty_cache()": None,
+}
+IMPORT = "import k2_mac.gpu as _gpu\n"
+
+
+def expected_of(form):
+    if FORMS[form] is None:
+        return f"import torch\n{form}\n"
+    if "{import}" in FORMS[form]:
+        return f"import torch\n{FORMS[form]}\n".replace("{import}", IMPORT)
+    uses = "_gpu" in FORMS[form]
+    return f"import torch\n{IMPORT if uses else ''}{FORMS[form]}\n"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_of_a_call_changes_or_stays(form):
+    changed = rules.change(f"import torch\n{form}\n")
+    assert changed.text == expected_of(form)
+    assert (changed.tree is None) == (FORMS[form] is None)
+    assert bool(changed.kinds) == (FORMS[form] is not None)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form] is not None])
+def test_a_second_change_changes_nothing_more(form):
+    text = rules.change(f"import torch\n{form}\n").text
+    again = rules.change(text)
+    assert again.text.replace(IMPORT, "") == text.replace(IMPORT, "")
+
+
+def statements(tree):
+    """Returns the places of all statements, but without those that import something."""
+    kinds = (ast.Import, ast.ImportFrom)
+    return [
+        (type(node).__name__, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not isinstance(node, kinds)
+    ]
+
+
+def programs_of_torch():
+    """Returns about 60 programs of torch, which use CUDA in many ways."""
+    folder = pathlib.Path(torch.__file__).parent / "distributed"
+    found = sorted(path for path in folder.rglob("*.py") if rules.HINT.search(path.read_text()))
+    return found[:: max(1, len(found) // 60)]
+
+
+def test_the_text_that_is_shown_is_the_program_that_runs_and_no_statement_moves():
+    count = 0
+    for path in programs_of_torch():
+        source = path.read_text()
+        changed = rules.change(source)
+        if changed.tree is None:
+            continue
+        count += 1
+        assert ast.dump(ast.parse(changed.text)) == ast.dump(changed.tree), path
+        assert statements(changed.tree) == statements(ast.parse(source)), path
+        compile(changed.tree, str(path), "exec")
+    assert count >= 30
+
+
+def test_a_changed_expression_keeps_its_line_and_columns():
+    source = "import torch\n\nx = (1,\n     torch.cuda.device_count())\n"
+    tree = rules.change(source).tree
+    [call] = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    place = (call.lineno, call.col_offset, call.end_lineno, call.end_col_offset)
+    assert place == (4, 5, 4, 30) and ast.unparse(call) == "_gpu.device_count()"
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", ""])
+def test_line_ends_stay(end):
+    source = end.join(["import torch", "torch.cuda.empty_cache()", ""]) if end else "import torch"
+    expected = source.replace("torch.cuda.empty", f"{IMPORT}_gpu.empty")
+    assert rules.change(source).text == expected
+
+
+def test_the_import_comes_before_the_first_use_and_not_before_torch_is_imported():
+    source = '"""Says what\nit does."""\nimport os\nos.environ["A"] = "1"\nimport torch\n\n'
+    use = "@decorated\ndef f():\n    torch.cuda.empty_cache()\n"
+    changed = rules.change(source + use)
+    assert changed.text == source + IMPORT + use.replace("torch.cuda", "_gpu")
+    assert changed.tree.body[-2].lineno == 7
+
+
+def test_a_program_keeps_its_own_names():
+    source = "import torch\n_gpu = torch.cuda.device_count()\ngpu = _gpu\n"
+    assert rules.change(source).text == (
+        "import torch\nimport k2_mac.gpu as _gpu_\n_gpu = _gpu_.device_count()\ngpu = _gpu\n"
+    )
+
+
+@pytest.mark.parametrize("count", [300, 3000, 100_000])
+@pytest.mark.parametrize(
+    "nested", [lambda count: "(" * count + ")" * count, lambda count: "+".join("1" * count)]
+)
+def test_a_deep_program_changes_or_stays(nested, count):
+    source = f"import torch\ntorch.cuda.empty_cache()\nx = {nested(count)}\n"
+    try:
+        changed = rules.change(source)
+    except SyntaxError:
+        return  # Python cannot run the program
+    if changed.tree is None:
+        assert [note.kind for note in changed.notes] == ["deep"]
+    else:
+        assert "_gpu.empty_cache()" in changed.text
+
+
+NOTES = {
+    "stream = torch.cuda.Stream()": ("cuda", 2, "torch.cuda.Stream"),
+    "from torch.cuda import Stream": ("cuda", 2, "torch.cuda.Stream"),
+    "\nif torch.cuda.is_available():\n    torch.cuda.get_device_properties(0)": (
+        "off",
+        3,
+        "torch.cuda.get_device_properties",
+    ),
+    "x = y.double().to(device)": ("float64", 2, ".double"),
+    "x = y.to(torch.float64)": ("float64", 2, "y.to"),
+    "x = torch.arange(3, dtype=torch.double)": ("float64", 2, "torch.arange"),
+    "import torch.nn as nn\nloss = nn.CTCLoss(reduction='sum')": ("ctc", 3, "torch.nn.CTCLoss"),
+    "import torch.nn.functional as F\nF.ctc_loss(*batch)": (
+        "ctc",
+        3,
+        "torch.nn.functional.ctc_loss",
+    ),
+    "from lhotse import KaldifeatFbank\nKaldifeatFbank(device)": ("kaldifeat", 3, "KaldifeatFbank"),
+}
+
+
+@pytest.mark.parametrize("program", NOTES)
+def test_what_does_not_change_or_is_not_k2s_is_named_with_its_line(program):
+    assert rules.change(f"import torch\n{program}\n").notes == [NOTES[program]]
+    assert NOTES[program][0] in rules.NOTES
+
+
+# kaldifeat computes only on CUDA or the CPU, even if the model is on mps.
+STREAMING = """import torch
+from kaldifeat import Fbank, FbankOptions
+
+
+def decode(model, samples):
+    device = model.device
+    opts = FbankOptions()
+    opts.device = device
+    fbank = Fbank(opts)
+    return fbank(samples.to(device))
+"""
+
+
+def test_features_of_kaldifeat_are_computed_on_the_cpu_for_a_model_on_mps():
+    text = rules.change(STREAMING).text
+    assert "    opts.device = _gpu.features_device(device)\n" in text
+    assert "    return _gpu.features(fbank, samples.to(device))\n" in text
+    on_host = STREAMING.replace("= device\n", '= "cpu"\n')
+    assert 'opts.device = "cpu"' in rules.change(on_host).text
+
+
+def test_a_program_that_only_makes_features_by_kaldifeat_stays_on_the_cpu():
+    source = "import torch\nfrom lhotse import KaldifeatFbank\n"
+    source += 'x = KaldifeatFbank(torch.device("cuda") if torch.cuda.is_available() else None)\n'
+    assert rules.change(source).tree is None
+
+
+TRANSDUCER = """import k2
+
+
+class Model:
+    def forward(self, x):
+        logits = self.joiner(x, x, project_input=False)
+        return k2.rnnt_loss_pruned(logits=logits.float(), symbols=self.symbols)
+"""
+OF_OTHERS = {
+    "used again": ("return k2", "y = logits.sum()\n        return k2"),
+    "made by another layer": ("self.joiner(", "self.softmax("),
+    "made twice": ("        return", "        logits = self.joiner(x, x)\n        return"),
+    "changed before the loss": ("logits.float()", "logits.exp()"),
+}
+
+
+def test_a_loss_is_made_in_place_only_on_demand():
+    expected = TRANSDUCER.replace("k2.rnnt_loss_pruned", "k2.mps.rnnt_loss_pruned_in_place")
+    changed = rules.change(TRANSDUCER, in_place=True)
+    assert changed.text == expected and ast.dump(ast.parse(expected)) == ast.dump(changed.tree)
+    assert rules.change(expected, in_place=True).tree is None
+    assert rules.change(TRANSDUCER).tree is None
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_a_loss_stays_if_other_code_may_use_its_logits(name):
+    old, new = OF_OTHERS[name]
+    assert TRANSDUCER.count(old) == 1
+    assert rules.change(TRANSDUCER.replace(old, new), in_place=True).tree is None

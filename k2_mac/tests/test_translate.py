@@ -1,0 +1,215 @@
+"""Values that name CUDA become values that name mps, also where a program passes them to torch."""
+
+import k2
+import numpy
+import pytest
+import torch
+
+from k2_mac import gpu, patched, translate
+from k2_mps_tests.parity.helpers import MPS
+
+PATCHED = (
+    *((torch.Tensor, name) for name in ("to", "cuda", "double")),
+    *((module, "load") for module in (torch, torch.serialization)),
+    *((torch.distributed, name) for name in ("init_process_group", "new_group")),
+    *((torch.distributed.distributed_c10d, name) for name in ("init_process_group", "new_group")),
+    (torch.nn.parallel.DistributedDataParallel, "__init__"),
+    (torch.nn.functional, "ctc_loss"),
+    *((kind, "to") for kind in (k2.Fsa, k2.DenseFsaVec, k2.RaggedTensor)),
+)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Replaces torch's and k2's functions during a test."""
+    for owner, name in PATCHED:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    patched.install()
+    patched.install_in_k2()
+
+
+@pytest.fixture
+def without_mps(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(translate, "_found", False)
+
+
+PLACES = {
+    "cuda": "mps",
+    "cuda:1": "mps:0",
+    "mps:1": "mps:0",
+    "mps": "mps",
+    "cpu": "cpu",
+    "cudart": "cudart",
+    torch.device("cuda", 1): MPS,
+    torch.device("cpu"): torch.device("cpu"),
+    3: 3,
+    None: None,
+}
+
+
+@pytest.mark.parametrize("value", PLACES)
+def test_names_of_devices(value):
+    assert translate.place(value) == PLACES[value]
+    assert translate.place({"cuda:0": value}) == {"cuda:0": PLACES[value]}
+
+
+def test_without_mps_all_values_stay(without_mps):
+    for value in PLACES:
+        assert translate.place(value) == value
+    assert translate.torch_device("cuda", 1) == torch.device("cuda", 1)
+    assert translate.mentions_gpu("cuda:0") and not translate.mentions_gpu("mps:0")
+
+
+def test_each_gpu_is_the_one_of_the_mac():
+    for arguments in (("cuda",), ("cuda", 1), ("cuda:1",), ("mps", 1), (torch.device("cuda"),)):
+        assert translate.torch_device(*arguments) == MPS
+    assert translate.torch_device(type="cuda", index=2) == MPS
+    assert translate.torch_device("cpu") == torch.device("cpu")
+
+
+def test_questions_for_a_gpu():
+    x = torch.zeros(1, device=MPS)
+    assert translate.is_gpu(x) and not translate.is_gpu(x.cpu())
+    assert translate.mentions_gpu(str(x.device)) and translate.mentions_gpu(["cuda", "cpu"])
+    assert not translate.mentions_gpu("cpu")
+
+
+def test_a_tensor_of_float64_is_made_on_the_cpu_only():
+    make = translate.without_float64
+    for device, dtype in (("cpu", torch.float64), (MPS, torch.float32), ("mps", torch.float32)):
+        x = make(torch.zeros, 2, dtype=torch.float64, device=device)
+        assert x.dtype == dtype and x.device.type == torch.device(device).type
+        assert make(torch.zeros_like, x, dtype=torch.double).dtype == dtype
+        assert make(x.sum, dtype=torch.double).dtype == dtype
+        assert make(torch.tensor, numpy.ones(2), device=device).dtype == dtype
+    assert make(torch.zeros, 2, dtype=torch.int64, device=MPS).dtype == torch.int64
+
+
+def test_tensors_and_modules_move_to_the_gpu_by_any_name(installed):
+    x = torch.ones(2)
+    for place in ("cuda", "cuda:3", torch.device("cuda"), 1, MPS, torch.zeros(1, device=MPS)):
+        assert x.to(place).device == MPS
+    assert x.to(device="cuda:1", dtype=torch.float16, non_blocking=True).dtype == torch.float16
+    assert x.cuda().device == x.cuda(1, non_blocking=True).device == MPS
+    assert x.to("cpu") is x and x.to(torch.float64).dtype == torch.float64
+    for module in (torch.nn.Linear(2, 2).cuda(), torch.nn.Linear(2, 2).to("cuda:1")):
+        assert module.weight.device == MPS
+        assert module.double()(x.double().cuda()).dtype == torch.float32
+    packed = torch.nn.utils.rnn.pack_sequence([x])
+    assert packed.cuda().data.device == packed.to("cuda").data.device == MPS
+
+
+def test_float64_and_complex128_become_narrow_on_mps_only(installed):
+    x = torch.ones(2)
+    on_mps = x.to(MPS)
+    assert x.double().dtype == torch.float64
+    narrow = (
+        *(on_mps.double(), on_mps.to(torch.float64), on_mps.to(dtype=torch.double)),
+        *(x.double().to("cuda"), x.double().to(on_mps), x.to("cuda", torch.float64)),
+        *(torch.from_numpy(numpy.ones(2)).cuda(), x.double().to(MPS, dtype=torch.float64)),
+    )
+    assert {(one.dtype, one.device) for one in narrow} == {(torch.float32, MPS)}
+    assert x.to(torch.complex128).to("cuda").dtype == torch.complex64
+    assert on_mps.to("cpu", torch.float64).dtype == torch.float64
+    assert x.double().to("cuda", torch.int32).dtype == torch.int32
+
+
+def test_objects_of_k2_move_to_the_gpu_by_any_name(installed):
+    fsa = k2.Fsa.from_str("0 1 -1 0.5\n1")
+    assert fsa.to("cuda:0").device == fsa.to(torch.device("cuda", 1)).device == MPS
+    assert k2.RaggedTensor([[1, 2]]).to("cuda").device == MPS
+
+
+def test_checkpoints_of_cuda_load(installed, tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:1")
+    torch.save({"x": torch.ones(2)}, path)
+    monkeypatch.undo()
+    for owner, name in PATCHED:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(path)
+    patched.install()
+    for how in ({}, {"map_location": "cuda:0"}, {"map_location": {"cuda:1": "cuda:0"}}):
+        assert torch.load(path, **how)["x"].device == MPS
+    assert torch.load(path, map_location="cpu")["x"].device == torch.device("cpu")
+    assert torch.load(path, map_location=lambda storage, tag: storage)["x"].tolist() == [1, 1]
+
+
+def test_nccl_becomes_gloo(installed, tmp_path):
+    for backend in ("nccl", "cpu:gloo,cuda:nccl", "NCCL"):
+        torch.distributed.init_process_group(
+            backend,
+            init_method=f"file://{tmp_path}/{backend.replace(',', '')}-nccl",
+            rank=0,
+            world_size=1,
+            device_id=torch.device("cuda", 0),
+        )
+        try:
+            assert torch.distributed.get_backend() == "gloo"
+            x = torch.ones(2, device=MPS)
+            group = torch.distributed.new_group([0], backend="nccl")
+            torch.distributed.all_reduce(x, group=group)
+            model = torch.nn.Linear(2, 2).to(MPS)
+            # The rank of another Mac is 1, and its only device has the index 0.
+            parallel = torch.nn.parallel.DistributedDataParallel(model, [1], 1)
+            assert parallel(torch.ones(1, 2)).device == MPS
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+def test_torchs_ctc_is_computed_on_mps(installed):
+    log_probs = torch.randn(20, 2, 5).log_softmax(-1)
+    labels = torch.tensor([[1, 2, 3], [3, 4, 1]])
+    loss = torch.nn.CTCLoss()
+    expected = loss(log_probs, labels, (20, 15), (3, 2))
+    found = loss(log_probs.cuda(), labels, (20, 15), (3, 2))
+    assert found.device == MPS and torch.allclose(found.cpu(), expected, rtol=1e-5)
+
+
+def test_without_mps_nothing_is_replaced(without_mps):
+    before = [getattr(owner, name) for owner, name in PATCHED]
+    patched.install()
+    patched.install_in_k2()
+    assert [getattr(owner, name) for owner, name in PATCHED] == before
+
+
+class Fbank:
+    """Stands in for kaldifeat's extractors, which take tensors on the CPU."""
+
+    def __call__(self, samples, chunk=None):
+        assert all(not one.is_mps for one in translate._tensors(samples))
+        return [one + 1 for one in samples] if isinstance(samples, list) else samples + 1
+
+
+def test_features_are_computed_on_the_cpu_and_go_back():
+    x = torch.ones(2, device=MPS)
+    found = translate.features(Fbank(), x, chunk=3)
+    assert found.device == MPS and found.tolist() == [2, 2]
+    assert [one.device for one in translate.features(Fbank(), [x, x])] == [MPS, MPS]
+    assert translate.features(Fbank(), x.cpu()).device == torch.device("cpu")
+    assert translate.features_device(MPS) == torch.device("cpu")
+    assert translate.features_device("cuda") == torch.device("cpu")
+
+
+def test_random_numbers_of_the_gpu_have_a_seed_and_a_state():
+    gpu.manual_seed_all(3)
+    state, states = gpu.get_rng_state(), gpu.get_rng_state_all()
+    first = torch.rand(3, device=MPS).tolist()
+    for again in (
+        lambda: gpu.manual_seed(3),
+        lambda: gpu.set_rng_state(state),
+        lambda: gpu.set_rng_state_all(states),
+    ):
+        again()
+        assert torch.rand(3, device=MPS).tolist() == first
+    assert torch.rand(3, device=MPS).tolist() != first
+
+
+def test_there_is_one_gpu():
+    assert gpu.device_count() == 1 and gpu.current_device() == 0
+    assert gpu.get_device_name(0) == "mps"
+    with gpu.device(1):
+        assert torch.zeros(1, device=gpu.pick_device(1)).device == MPS
+    assert gpu.max_memory_reserved() >= gpu.memory_allocated()

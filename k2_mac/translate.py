@@ -1,0 +1,150 @@
+"""Values that name CUDA, as values that name mps.
+
+The functions of this file are for programs that were written for CUDA.  ``k2_mac.run`` makes the
+programs call these functions.  Without mps, or with CUDA, each function does what the program did
+before.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# Whether mps was found.
+_found = False
+
+_NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+
+
+def on_mps() -> bool:
+    """Return whether the GPU of this machine is mps."""
+    global _found
+    # torch.compile cannot trace a question for a device, so the answer yes is kept.
+    if not _found:
+        _found = not torch.cuda.is_available() and torch.backends.mps.is_available()
+    return _found
+
+
+def place(value: Any) -> Any:
+    """Return 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps for a device of CUDA.
+
+    In a dict, such as a ``map_location``, the function translates the values.  Other values are
+    returned as they are.
+    """
+    if isinstance(value, str):
+        if (value == "cuda" or value.startswith(("cuda:", "mps:"))) and on_mps():
+            return "mps:0" if ":" in value else "mps"
+    elif isinstance(value, torch.device):
+        if (value.type == "cuda" or value.index) and on_mps():
+            return torch.device("mps", 0)
+    elif isinstance(value, dict):
+        return {key: place(other) for key, other in value.items()}
+    return value
+
+
+def torch_device(*args: Any, **kwargs: Any) -> torch.device:
+    """Like ``torch.device``, but return ``mps:0`` for each device of CUDA.
+
+    As ``k2_mac.pick_device``, the function gives mps an index, because the devices of tensors have
+    one.
+    """
+    device = torch.device(*args, **kwargs)
+    # A Mac has one GPU, so an index other than 0 is that of a program for CUDA.
+    is_gpu = device.type == "cuda" or bool(device.index)
+    return torch.device("mps", 0) if is_gpu and on_mps() else device
+
+
+def is_gpu(value: Any) -> bool:
+    """Return ``value.is_cuda``, or whether a value is on mps."""
+    return value.is_cuda or bool(getattr(value, "is_mps", False))
+
+
+def mentions_gpu(container: Any) -> bool:
+    """Return whether 'cuda' is in a text or a container, or 'mps' on a machine with mps."""
+    return "cuda" in container or (on_mps() and "mps" in container)
+
+
+def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that makes a tensor; if the tensor would be on mps, make no float64."""
+    where = kwargs.get("device")
+    if where is None:
+        tensors = (getattr(function, "__self__", None), *args)
+        where = next((one.device for one in tensors if isinstance(one, torch.Tensor)), None)
+    if where is not None and torch.device(where).type == "mps":
+        dtype = kwargs.get("dtype")
+        if dtype in _NARROW:
+            kwargs["dtype"] = _NARROW[dtype]
+        # numpy's numbers are float64 by default.
+        elif dtype is None and args and str(getattr(args[0], "dtype", "")) == "float64":
+            kwargs["dtype"] = torch.float32
+    return function(*args, **kwargs)
+
+
+def features(extractor: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call an extractor of kaldifeat, which computes on CUDA or the CPU only.
+
+    The samples go from mps to the CPU, and the features go back to mps.
+    """
+    found = [value for one in args for value in _tensors(one) if value.is_mps]
+    if not found:
+        return extractor(*args, **kwargs)
+    results = extractor(*(_moved(one, "cpu") for one in args), **kwargs)
+    return _moved(results, found[0].device)
+
+
+def features_device(device: Any) -> Any:
+    """Return the device on which kaldifeat computes features for a model on a device."""
+    return torch.device("cpu") if torch.device(place(device)).type == "mps" else device
+
+
+def arguments_of_to(
+    tensor: torch.Tensor, args: tuple, kwargs: dict
+) -> tuple[torch.Tensor, tuple, dict]:
+    """Translate the tensor and the arguments of ``tensor.to(...)``.
+
+    Devices of CUDA become mps.  Where the result would be float64 on mps, it becomes float32.
+    """
+    if args and type(args[0]) is int and on_mps():
+        args = ("mps:0", *args[1:])
+    args = tuple(map(place, args))
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": place(kwargs["device"])}
+    values = (*args, *kwargs.values())
+    if not any(value in _NARROW for value in values if isinstance(value, torch.dtype)):
+        if tensor.dtype not in _NARROW or not _is_mps(values, tensor):
+            return tensor, args, kwargs
+        if any(isinstance(value, torch.dtype) for value in values):
+            return tensor, args, kwargs
+        return tensor.type(_NARROW[tensor.dtype]), args, kwargs
+    if _is_mps(values, tensor):
+        args = tuple(_narrowed(value) for value in args)
+        kwargs = {name: _narrowed(value) for name, value in kwargs.items()}
+        if tensor.dtype in _NARROW:
+            tensor = tensor.type(_NARROW[tensor.dtype])
+    return tensor, args, kwargs
+
+
+def _is_mps(values: tuple, tensor: torch.Tensor) -> bool:
+    """Return whether ``tensor.to(*values)`` is on mps."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value.device.type == "mps"
+        if isinstance(value, (str, torch.device)):
+            return torch.device(value).type == "mps"
+    return tensor.device.type == "mps"
+
+
+def _narrowed(value: Any) -> Any:
+    return _NARROW.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (list, tuple)):
+        return [tensor for one in value for tensor in _tensors(one)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def _moved(value: Any, device: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_moved(one, device) for one in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
