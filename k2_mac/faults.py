@@ -22,7 +22,7 @@ class Fault:
       since, until: the first release of torch with the fault, and the first
         later release without it; empty for no limit.
       macos: the first macOS with the fault; empty for every macOS.
-      warn: whether ``import k2_mac`` warns of the fault.  ``python3 -m
+      warn: whether ``import k2_mac.gpu`` warns of the fault.  ``python3 -m
         k2_mac.check`` lists the fault in any case.
     """
 

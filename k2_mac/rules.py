@@ -57,6 +57,8 @@ _CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
 _LIBRARIES = ("torch", "torchaudio", "k2")
 _OF_LIBRARY = ("device", "device_type")
 _DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
+# An expression with one of these attributes is a tensor, so its attribute `device` is no text.
+_OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
 _CUDA = re.compile(r"cuda(?::\d+)?")
 
 
@@ -234,6 +236,11 @@ class _Rules(ast.NodeTransformer):
         self._aliases = _aliases(tree)
         # The ids of nodes that ask for CUDA and stay, and of nodes that then never run.
         self._off: set[int] = set()
+        self._tensors = {
+            _dotted(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS
+        }
         self._uses = 0  # how often the changed program names our module
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
@@ -554,6 +561,8 @@ class _Rules(ast.NodeTransformer):
         if isinstance(node, ast.Call):
             is_ours = _dotted(node.func).partition(".")[0] == self._ours
             return not is_ours and not self._name(node.func).startswith("k2_mac.")
+        if isinstance(node, ast.Attribute) and node.attr == "device":
+            return _dotted(node.value) not in self._tensors - {""}
         return not isinstance(node, ast.Constant)
 
     def _note_float64(self, node: ast.Call, name: str) -> None:

@@ -104,7 +104,7 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
     """Runs a program in this process, as Python runs it."""
     hook = Hook.installed
     if hook is None:
-        hook = Hook([], options.in_place)
+        hook = Hook.of_variable() if VARIABLE in os.environ else Hook([], options.in_place)
         hook.install()
     name, *arguments = program
     if name == "-m":

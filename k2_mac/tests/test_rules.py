@@ -47,6 +47,10 @@ FORMS = {
     "a = torch.zeros(2, dtype=torch.double, device=x.device)": (
         "a = _gpu.without_float64(torch.zeros, 2, dtype=torch.double, device=_gpu.place(x.device))"
     ),
+    "y = torch.zeros(args.size, device=args.model.device)": (
+        "y = torch.zeros(args.size, device=_gpu.place(args.model.device))"
+    ),
+    "y = torch.zeros(x.shape, device=x.device)": None,
     "a = x.sum(dtype=torch.float64)": "a = _gpu.without_float64(x.sum, dtype=torch.float64)",
     'x = torch.arange(3, device="cuda:1")': 'x = torch.arange(3, device=_gpu.place("cuda:1"))',
     'x = model(device="cuda")': 'x = model(device=_gpu.place("cuda"))',
