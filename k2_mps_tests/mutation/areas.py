@@ -74,7 +74,7 @@ OF_TOOL = {
     "carry": ["rebase", "carrying", "submission"],
     "core": ["cli", "apply", "clone", "hostile_config", "rebase"],
     "build": ["build", "environment", "interpreter"],
-    "run": ["recipes", "suites"],
+    "run": ["suites"],
     "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"],
     "cli": ["cli", "authoring", "status"],
 }

@@ -18,7 +18,7 @@ from k2mps.core import errors
 # The order of the commands in --help.
 _ORDER = (
     *("status", "doctor", "lint", "apply", "build", "test"),
-    *("new", "fold", "export", "rebase", "upstream", "wheel", "recipes"),
+    *("new", "fold", "export", "rebase", "upstream", "wheel"),
 )
 
 
@@ -234,36 +234,6 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
         session.environment, session.obtain, session.request(), names, words[len(names) :]
     )
     suites.report(results, session.console)
-
-
-@command(main, "recipes")
-@click.argument("kind", metavar="[icefall]", nargs=-1, type=click.Choice(("icefall",)))
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--in-place",
-    is_flag=True,
-    help="let rnnt_loss_pruned overwrite the joiner's logits by their gradient; only for recipes"
-    " whose other code does not use the logits afterwards",
-)
-def recipes_command(
-    session: Session, kind: tuple[str, ...], directory: Path, in_place: bool
-) -> None:
-    """Rewrite recipes, such as icefall's or ZipVoice's, for mps.
-
-    DIR is a checkout of recipes that use k2. Calls that need CUDA become calls of k2_mac.gpu. The
-    rewritten recipes still work with CUDA. See docs/icefall.md.
-    """
-    from k2mps.core.git import quoted
-    from k2mps.run import recipes
-
-    written, unchanged = recipes.rewrite(directory, session.console, in_place)
-    show = session.console.info
-    show(f"{directory}: rewrote {len(written)} files")
-    for path, reason in unchanged.items():
-        session.console.warn(f"{path}: {reason}")
-    if written:
-        command = f"git -C {quoted(directory)}"
-        show(f"{command} diff shows the changes; {command} restore . undoes them")
 
 
 for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
