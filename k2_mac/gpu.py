@@ -32,6 +32,7 @@ from .translate import (  # noqa: F401
     mentions_gpu,
     place,
     torch_device,
+    translated,
     without_float64,
 )
 from .translate import on_mps as _on_mps
@@ -194,6 +195,8 @@ class GradScaler(torch.amp.GradScaler):
     """Like ``torch.cuda.amp.GradScaler``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # torch.amp.GradScaler, but not torch.cuda.amp.GradScaler, has this argument.
+        kwargs.pop("device", None)
         super().__init__(device_type(), *args, **kwargs)
 
 

@@ -517,6 +517,8 @@ class _Rules(ast.NodeTransformer):
             return node
         if name.startswith(("torch.cuda.", "k2_mac.")):
             return node
+        if name in _DEVICE_FIRST and _hides_its_device(node):
+            return self._whole(self._with_function(node, "translated"), node, name)
         self._arguments(node, name)
         if self._kaldifeat and _dotted(node.func).split(".")[-1] == "fbank":
             return self._whole(self._with_function(node, "features"), node, "kaldifeat")
@@ -584,6 +586,14 @@ def _of_mps(name: str) -> str:
 
 def _texts(node: ast.AST) -> list[object]:
     return [one.value for one in node.elts if isinstance(one, ast.Constant)]
+
+
+def _hides_its_device(call: ast.Call) -> bool:
+    """Whether the device of a call may be in `*args` or `**kwargs`."""
+    if any(isinstance(value, ast.Starred) for value in call.args[:1]):
+        return True
+    shows = call.args or any(_names_device(one.arg or "") for one in call.keywords)
+    return not shows and any(one.arg is None for one in call.keywords)
 
 
 def _is_other_device(call: ast.Call) -> bool:

@@ -64,6 +64,11 @@ def mentions_gpu(container: Any) -> bool:
     return "cuda" in container or (on_mps() and "mps" in container)
 
 
+def translated(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call a function with :func:`place` of each argument."""
+    return function(*map(place, args), **{name: place(value) for name, value in kwargs.items()})
+
+
 def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call a function that makes a tensor; if the tensor would be on mps, make no float64."""
     where = kwargs.get("device")

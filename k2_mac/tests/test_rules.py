@@ -32,6 +32,11 @@ FORMS = {
     "scaler = torch.amp.GradScaler(device=device)": (
         "scaler = torch.amp.GradScaler(device=_gpu.place(device))"
     ),
+    "context = torch.autocast(*args, **kwargs)": (
+        "context = _gpu.translated(torch.autocast, *args, **kwargs)"
+    ),
+    "context = torch.autocast(**kwargs)": "context = _gpu.translated(torch.autocast, **kwargs)",
+    "scaler = torch.amp.GradScaler(**kwargs)": "scaler = _gpu.GradScaler(**kwargs)",
     "torch.is_autocast_enabled()": "_gpu.is_autocast_enabled()",
     "y = y.to(torch.get_autocast_gpu_dtype())": "y = y.to(_gpu.get_autocast_dtype())",
     "torch.cuda.synchronize(device=x.device)": "_gpu.synchronize(device=x.device)",

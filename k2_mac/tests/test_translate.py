@@ -68,6 +68,13 @@ def test_each_gpu_is_the_one_of_the_mac():
     assert translate.torch_device("cpu") == torch.device("cpu")
 
 
+def test_arguments_that_only_the_run_shows():
+    for args, kwargs in ((("cuda",), {}), ((), {"device_type": "cuda", "enabled": True})):
+        with translate.translated(torch.autocast, *args, **kwargs):
+            assert gpu.is_autocast_enabled()
+    assert gpu.GradScaler(device="cuda", init_scale=2.0).is_enabled()
+
+
 def test_questions_for_a_gpu():
     x = torch.zeros(1, device=MPS)
     assert translate.is_gpu(x) and not translate.is_gpu(x.cpu())
