@@ -14,13 +14,26 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .syntax import (
+    IN_PLACE,
+    LIBRARIES,
+    Edit,
+    aliases,
+    all_names,
+    dotted,
+    edited,
+    end_of,
+    is_cuda,
+    keyword,
+    own_logits,
+    start_of,
+)
+
 # A program without a match needs no change.
 HINT = re.compile(
     r"cuda|autocast|GradScaler|custom_[fb]wd|torch\.(?:double|float64|device)|\.double\(|device="
     r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss"
 )
-# The same for programs that change only if `in_place` is set.
-IN_PLACE = "k2.rnnt_loss_pruned"
 
 _SAME_NAME = (
     *("is_available", "device_count", "current_device", "get_device_name", "set_device", "device"),
@@ -53,13 +66,10 @@ _DEVICE_FIRST = (
 )
 _WIDE = ("torch.double", "torch.float64")
 _CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
-# The packages whose functions take a device as the argument `device`.
-_LIBRARIES = ("torch", "torchaudio", "k2")
 _OF_LIBRARY = ("device", "device_type")
 _DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
 # An expression with one of these attributes is a tensor, so its attribute `device` is no text.
 _OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
-_CUDA = re.compile(r"cuda(?::\d+)?")
 
 
 class Note(NamedTuple):
@@ -81,14 +91,6 @@ NOTES = {
 }
 
 
-class _Edit(NamedTuple):
-    """Replaces a part of the text, given by lines and columns as in the syntax tree."""
-
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
-
-
 @dataclasses.dataclass
 class Changed:
     """The result of change()."""
@@ -97,12 +99,12 @@ class Changed:
     kinds: collections.Counter  # how often each function or expression was changed
     notes: list[Note]
     _source: str
-    _edits: list[_Edit]
+    _edits: list[Edit]
 
     @property
     def text(self) -> str:
         """The changed program as text."""
-        return _edited(self._source, self._edits)
+        return edited(self._source, self._edits)
 
 
 def change(source: str, in_place: bool = False) -> Changed:
@@ -137,107 +139,18 @@ def _line(note: Note) -> int:
     return note.line
 
 
-def _edited(source: str, edits: list[_Edit]) -> str:
-    """Makes the edits; ignores an edit inside another edit."""
-    content = source.encode()
-    starts = [0]
-    # bytes.splitlines() splits at the same line ends as Python's parser; str.splitlines() would
-    # split at other characters, too.
-    for line in content.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    places = [
-        (starts[one.start[0] - 1] + one.start[1], starts[one.end[0] - 1] + one.end[1], one.text)
-        for one in edits
-    ]
-    parts, at = [], 0
-    # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
-    # replacement before a shorter one.
-    for start, end, text in sorted(places, key=lambda one: (one[0], one[1] > one[0], -one[1])):
-        if start >= at:
-            parts += [content[at:start], text.encode()]
-            at = end
-    return b"".join([*parts, content[at:]]).decode()
-
-
-# ---- questions about nodes
-
-
-def _start(node: ast.AST) -> tuple[int, int]:
-    return node.lineno, node.col_offset
-
-
-def _end(node: ast.AST) -> tuple[int, int]:
-    return node.end_lineno, node.end_col_offset
-
-
-def _dotted(node: ast.AST) -> str:
-    """Returns the expression as text if it is a dotted name, such as a.b.c; otherwise ""."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def _is_cuda(node: ast.AST | None) -> bool:
-    """Whether an expression is the text "cuda" or "cuda:N"."""
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return is_text and bool(_CUDA.fullmatch(node.value))
-
-
-def _keyword(call: ast.Call, name: str) -> ast.keyword | None:
-    return next((one for one in call.keywords if one.arg == name), None)
-
-
-def _aliases(tree: ast.Module) -> dict[str, str]:
-    """Returns the names that a program's imports give to modules and functions of torch and k2.
-
-    A name with two meanings is left out.
-    """
-    meanings = {}
-    bound = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                whole = one.name if one.asname else one.name.partition(".")[0]
-                meanings.setdefault(one.asname or whole, set()).add(whole)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                whole = f"{node.module}.{one.name}"
-                meanings.setdefault(one.asname or one.name, set()).add(whole)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-    found = {
-        name: one
-        for name, (one, *others) in meanings.items()
-        if not others and one.partition(".")[0] in (*_LIBRARIES, "k2_mac") and name not in bound
-    }
-    return {"torch": "torch", **found}
-
-
-def _names(tree: ast.Module) -> set[str]:
-    """Returns all names in a program, except the names of attributes."""
-    kinds = ("id", "arg", "name", "asname")
-    names = (getattr(node, kind, None) for node in ast.walk(tree) for kind in kinds)
-    return {name for name in names if isinstance(name, str)}
-
-
 class _Rules(ast.NodeTransformer):
     """Changes the nodes of a program's syntax tree, and collects the same changes of the text."""
 
     def __init__(self, tree: ast.Module, source: str, in_place: bool):
-        self.edits: list[_Edit] = []
+        self.edits: list[Edit] = []
         self.kinds: collections.Counter = collections.Counter()
         self.notes: list[Note] = []
-        self._aliases = _aliases(tree)
+        self._aliases = aliases(tree)
         # The ids of nodes that ask for CUDA and stay, and of nodes that then never run.
         self._off: set[int] = set()
         self._tensors = {
-            _dotted(node.value)
+            dotted(node.value)
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS
         }
@@ -245,15 +158,15 @@ class _Rules(ast.NodeTransformer):
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
         extractors = [node for node in ast.walk(tree) if self._kaldifeat and _makes_extractor(node)]
-        self.notes += [Note("kaldifeat", node.lineno, _dotted(node.func)) for node in extractors]
+        self.notes += [Note("kaldifeat", node.lineno, dotted(node.func)) for node in extractors]
         self.stays = bool(extractors)
         self._in_place = set()
         if in_place:
             functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-            self._in_place = {id(loss) for one in functions for loss in _own_logits(one)}
+            self._in_place = {id(loss) for one in functions for loss in own_logits(one)}
         self._ours = "_gpu"
         if "_gpu" in source:
-            names = _names(tree)
+            names = all_names(tree)
             while self._ours in names:
                 self._ours += "_"
 
@@ -264,13 +177,13 @@ class _Rules(ast.NodeTransformer):
 
         For other expressions, the result is "".
         """
-        first, _, rest = _dotted(node).partition(".")
+        first, _, rest = dotted(node).partition(".")
         whole = self._aliases.get(first, "")
         return f"{whole}.{rest}" if whole and rest else whole
 
     def _edit(self, kind: str, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.kinds[kind] += 1
-        self.edits.append(_Edit(start, end, text))
+        self.edits.append(Edit(start, end, text))
 
     def _function(self, name: str, old: ast.AST) -> ast.Attribute:
         """Returns the expression `_gpu.name`, at the place of another expression."""
@@ -280,13 +193,13 @@ class _Rules(ast.NodeTransformer):
 
     def _swap(self, old: ast.AST, name: str, kind: str) -> ast.Attribute:
         """Replaces an expression by `_gpu.name`."""
-        self._edit(kind, _start(old), _end(old), f"{self._ours}.{name}")
+        self._edit(kind, start_of(old), end_of(old), f"{self._ours}.{name}")
         return self._function(name, old)
 
     def _wrap(self, old: ast.AST, name: str, kind: str) -> ast.Call:
         """Replaces an expression by a call of `_gpu.name` with the expression."""
-        self._edit(kind, _start(old), _start(old), f"{self._ours}.{name}(")
-        self.edits.append(_Edit(_end(old), _end(old), ")"))
+        self._edit(kind, start_of(old), start_of(old), f"{self._ours}.{name}(")
+        self.edits.append(Edit(end_of(old), end_of(old), ")"))
         return ast.copy_location(ast.Call(self._function(name, old), [old], []), old)
 
     def _whole(self, new: ast.AST, old: ast.AST, kind: str) -> ast.AST:
@@ -294,7 +207,7 @@ class _Rules(ast.NodeTransformer):
         for node in ast.walk(new):
             if "lineno" in node._attributes and not hasattr(node, "lineno"):
                 ast.copy_location(node, old)
-        self._edit(kind, _start(old), _end(old), ast.unparse(new))
+        self._edit(kind, start_of(old), end_of(old), ast.unparse(new))
         return new
 
     def _note(self, kind: str, node: ast.AST, text: str) -> None:
@@ -319,7 +232,7 @@ class _Rules(ast.NodeTransformer):
             added.lineno = added.end_lineno = line
             ast.copy_location(ours.names[0], ours)
             body.insert(first, ours)
-            self.edits.append(_Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
+            self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
         node.body = body
         return node
 
@@ -347,13 +260,13 @@ class _Rules(ast.NodeTransformer):
                 if "lineno" in inner._attributes:
                     ast.copy_location(inner, node)
         text = "; ".join(map(ast.unparse, new))
-        self._edit(f"import from {node.module}", _start(node), _end(node), text)
+        self._edit(f"import from {node.module}", start_of(node), end_of(node), text)
         return new
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        targets = [_dotted(one) for one in node.targets]
+        targets = [dotted(one) for one in node.targets]
         self.generic_visit(node)
-        if _is_cuda(node.value) and any(_names_device(one) for one in targets):
+        if is_cuda(node.value) and any(_names_device(one) for one in targets):
             node.value = self._wrap(node.value, "place", '"cuda"')
         elif self._kaldifeat and any(one.endswith("opts.device") for one in targets):
             if not isinstance(node.value, ast.Constant):
@@ -362,7 +275,7 @@ class _Rules(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
-        if _is_cuda(node.value) and _names_device(_dotted(node.target)):
+        if is_cuda(node.value) and _names_device(dotted(node.target)):
             node.value = self._wrap(node.value, "place", '"cuda"')
         return node
 
@@ -374,7 +287,7 @@ class _Rules(ast.NodeTransformer):
             (node.kw_defaults, node.kwonlyargs),
         ):
             for number, (default, one) in enumerate(zip(defaults, names)):
-                if _is_cuda(default) and _names_device(one.arg):
+                if is_cuda(default) and _names_device(one.arg):
                     defaults[number] = self._wrap(default, "place", '"cuda"')
         return node
 
@@ -388,7 +301,7 @@ class _Rules(ast.NodeTransformer):
         self._keep_off(node.test, [node.body])
         asks = self._asks(node.test)
         self.generic_visit(node)
-        if asks and _is_cuda(node.body):
+        if asks and is_cuda(node.body):
             node.body = self._wrap(node.body, "place", '"cuda"')
         return node
 
@@ -405,7 +318,7 @@ class _Rules(ast.NodeTransformer):
         [op], left, [right] = node.ops, node.left, node.comparators
         if isinstance(op, (ast.Eq, ast.NotEq)):
             for one, other in ((right, left), (left, right)):
-                if _is_cuda(one) and not isinstance(other, ast.Constant):
+                if is_cuda(one) and not isinstance(other, ast.Constant):
                     both = ast.Tuple([one, ast.Constant(_of_mps(one.value))], ast.Load())
                     new = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
                     new = ast.copy_location(ast.Compare(other, [new], [both]), node)
@@ -413,11 +326,11 @@ class _Rules(ast.NodeTransformer):
         if not isinstance(op, (ast.In, ast.NotIn)):
             return node
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            values = [one.value for one in right.elts if _is_cuda(one)]
+            values = [one.value for one in right.elts if is_cuda(one)]
             if values and not any(_of_mps(value) in _texts(right) for value in values):
                 right.elts += [ast.Constant(_of_mps(value)) for value in values]
                 return self._whole(node, node, 'in ("cuda", ...)')
-        elif _is_cuda(left) and left.value == "cuda" and not isinstance(right, ast.Constant):
+        elif is_cuda(left) and left.value == "cuda" and not isinstance(right, ast.Constant):
             new = ast.Call(self._function("mentions_gpu", node), [right], [])
             if isinstance(op, ast.NotIn):
                 new = ast.UnaryOp(ast.Not(), new)
@@ -495,7 +408,7 @@ class _Rules(ast.NodeTransformer):
         before = len(self.edits)
         self.generic_visit(node)
         if self.edits[before:]:
-            self.edits[before:] = [_Edit(_start(node), _end(node), ast.unparse(node))]
+            self.edits[before:] = [Edit(start_of(node), end_of(node), ast.unparse(node))]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -503,10 +416,10 @@ class _Rules(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda":
             return node  # a method
         self._note_float64(node, name)
-        wide = _keyword(node, "dtype")
+        wide = keyword(node, "dtype")
         wide = wide is not None and self._name(wide.value) in _WIDE
         mp_cuda = name in _CUDA_BY_DEFAULT and not node.args
-        mp_cuda = mp_cuda and not (_keyword(node, "device") or _keyword(node, "device_type"))
+        mp_cuda = mp_cuda and not (keyword(node, "device") or keyword(node, "device_type"))
         self.generic_visit(node)
         if mp_cuda:
             node.func = self._swap(node.func, _CUDA_BY_DEFAULT[name], name)
@@ -520,10 +433,10 @@ class _Rules(ast.NodeTransformer):
         if name in _DEVICE_FIRST and _hides_its_device(node):
             return self._whole(self._with_function(node, "translated"), node, name)
         self._arguments(node, name)
-        if self._kaldifeat and _dotted(node.func).split(".")[-1] == "fbank":
+        if self._kaldifeat and dotted(node.func).split(".")[-1] == "fbank":
             return self._whole(self._with_function(node, "features"), node, "kaldifeat")
-        from_numpy = name in ("torch.tensor", "torch.as_tensor") and _keyword(node, "device")
-        if from_numpy and not _keyword(node, "dtype"):
+        from_numpy = name in ("torch.tensor", "torch.as_tensor") and keyword(node, "device")
+        if from_numpy and not keyword(node, "dtype"):
             wide = node.args and isinstance(node.args[0], (ast.Name, ast.Attribute, ast.Call))
         if wide and (name.startswith("torch.") or isinstance(node.func, ast.Attribute)):
             return self._whole(self._with_function(node, "without_float64"), node, "float64")
@@ -537,23 +450,23 @@ class _Rules(ast.NodeTransformer):
 
     def _arguments(self, node: ast.Call, name: str) -> None:
         """Changes the arguments of a call that are devices."""
-        of_library = name.partition(".")[0] in _LIBRARIES
+        of_library = name.partition(".")[0] in LIBRARIES
         starts = isinstance(node.func, ast.Attribute) and node.func.attr == "startswith"
         moves = isinstance(node.func, ast.Attribute) and node.func.attr == "to"
         for number, value in enumerate(node.args):
-            if _is_cuda(value) and starts:
+            if is_cuda(value) and starts:
                 both = ast.Tuple([value, ast.Constant(_of_mps(value.value))], ast.Load())
                 new = self._whole(ast.copy_location(both, value), value, 'startswith("cuda")')
                 # A tuple as the only argument needs its parentheses.
                 node.args[number] = new
-            elif _is_cuda(value) and (of_library or moves):
+            elif is_cuda(value) and (of_library or moves):
                 node.args[number] = self._wrap(value, "place", '"cuda"')
             elif number == 0 and name in _DEVICE_FIRST and self._is_unknown(value):
                 node.args[number] = self._wrap(value, "place", name)
         for one in node.keywords:
             if not one.arg or not _names_device(one.arg):
                 continue
-            if _is_cuda(one.value):
+            if is_cuda(one.value):
                 one.value = self._wrap(one.value, "place", '"cuda"')
             elif of_library and one.arg in _OF_LIBRARY and self._is_unknown(one.value):
                 one.value = self._wrap(one.value, "place", f"{one.arg}=")
@@ -561,17 +474,17 @@ class _Rules(ast.NodeTransformer):
     def _is_unknown(self, node: ast.AST) -> bool:
         """Whether an expression may name CUDA.  The results of our functions do not."""
         if isinstance(node, ast.Call):
-            is_ours = _dotted(node.func).partition(".")[0] == self._ours
+            is_ours = dotted(node.func).partition(".")[0] == self._ours
             return not is_ours and not self._name(node.func).startswith("k2_mac.")
         if isinstance(node, ast.Attribute) and node.attr == "device":
-            return _dotted(node.value) not in self._tensors - {""}
+            return dotted(node.value) not in self._tensors - {""}
         return not isinstance(node, ast.Constant)
 
     def _note_float64(self, node: ast.Call, name: str) -> None:
         func = node.func
         values = [*node.args, *(one.value for one in node.keywords)]
         if any(self._name(value) in _WIDE for value in values):
-            self._note("float64", node, _dotted(func) or "." + getattr(func, "attr", ""))
+            self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
             self._note("float64", node, ".double")
 
@@ -601,51 +514,10 @@ def _is_other_device(call: ast.Call) -> bool:
     arguments = [*call.args, *(one.value for one in call.keywords)]
     first = arguments[0] if arguments else None
     is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return is_text and not _is_cuda(first)
-
-
-# ---- losses whose logits no other code uses
-
-
-def _own_logits(function: ast.FunctionDef) -> list[ast.AST]:
-    """Finds, in a function, the calls of k2.rnnt_loss_pruned whose logits no other code uses.
-
-    In `function`, a joiner's result must be assigned to a name that only the loss uses.
-
-    Returns:
-      The nodes of the names `k2.rnnt_loss_pruned` in these calls.
-    """
-    calls = []
-    nodes = list(ast.walk(function))
-    for call in nodes:
-        if not isinstance(call, ast.Call) or _dotted(call.func) != IN_PLACE:
-            continue
-        logits = [one.value for one in call.keywords if one.arg == "logits"] or call.args[:1]
-        name = logits and _dotted(_without_cast(logits[0]))
-        uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
-        makers = [
-            node.value
-            for node in nodes
-            if isinstance(node, ast.Assign) and [_dotted(one) for one in node.targets] == [name]
-        ]
-        if len(uses) == 2 and len(makers) == 1 and isinstance(makers[0], ast.Call):
-            if _dotted(makers[0].func).split(".")[-1] == "joiner":
-                calls.append(call.func)
-    return calls
-
-
-def _without_cast(node: ast.AST) -> ast.AST:
-    """Returns x for the expression `x.float()`, and any other expression as it is."""
-    is_cast = (
-        isinstance(node, ast.Call)
-        and not node.args
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "float"
-    )
-    return node.func.value if is_cast else node
+    return is_text and not is_cuda(first)
 
 
 def _makes_extractor(node: ast.AST) -> bool:
     """Whether a node is a call of lhotse's KaldifeatFbank or a similar class."""
-    name = _dotted(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
+    name = dotted(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
     return bool(re.fullmatch(r"Kaldifeat\w+", name))

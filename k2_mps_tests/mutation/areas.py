@@ -49,6 +49,7 @@ OF_K2_MAC = {
     "rules": ["rules"],
     "run": ["run"],
     "summary": ["run"],
+    "syntax": ["rules"],
     "torch_ctc": ["torch_ctc"],
     "translate": ["translate"],
 }
