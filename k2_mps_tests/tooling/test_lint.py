@@ -69,7 +69,7 @@ NEW = "patches/python-add-only-new-files.patch"
         (CONTEXT, STATUS, "Status: Pending", "Upstream-Status: Pending", "header"),
         (CONTEXT, STATUS, "Status: Submitted (now)", "Upstream-Status: Submitted (now)", "header"),
         (CONTEXT, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
-        (CONTEXT, "@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "@@ -49,3 +49,9 @@", "form"),
+        (CONTEXT, "@@ -49,3 +49,4", "@@ -49,3 +49,9", "@@ -49,3 +49,9 @@ line 48", "form"),
         # If lint cannot read a patch, lint does not also complain of the patch's new files.
         (NEW, STATUS, "Status: Maybe", "Upstream-Status: Maybe", "form"),
         (MPS, ")\n", ") \n", "option(K2_WITH_MPS) ", "whitespace"),

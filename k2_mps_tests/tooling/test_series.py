@@ -31,7 +31,7 @@ index {IDS[0]}..{IDS[1]} 100644
 -three
 +drei
 +vier
-@@ -9,2 +10 @@
+@@ -9,2 +10 @@ int Function(int x)
  nine
 -ten
 \\ No newline at end of file
@@ -142,7 +142,6 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         ("---\ndiff", "--\ndiff"),
         ("\n\nWhy", "\nWhy"),
         ("\n\nWhy", "\n\n\nWhy"),
-        ("@@ -3 +3,2 @@", "@@ -3 +3,2 @@ void Function()"),
         ("@@ -3 +3,2 @@", "@@ -3 +3,3 @@"),
         ("@@ -3 +3,2 @@", "@@ -3,2 +3,2 @@"),
         ("@@ -3 +3,2 @@", "@@ -3,0 +3,1 @@"),

@@ -28,9 +28,9 @@ UTF-8 with LF line ends:
   a tab.  If the patch adds no files, `New-files` is absent.  The diff does not contain the new
   files: they are under patches/files, at their paths in k2's tree.  Each new file belongs to one
   patch; only a patch of a later group may edit the file.
-- The diff is text.  It has one line of context, full blob ids, and no function names in its hunk
-  headers.  It can modify files, delete files, and change the executable bit of files.  It does not
-  add, rename or copy files.
+- The diff is text.  It has one line of context, full blob ids, and in its hunk headers the line by
+  which git names the function.  It can modify files, delete files, and change the executable bit of
+  files.  It does not add, rename or copy files.
 - Either the diff or `New-files` may be absent, but not both.
 
 A text is valid if it is exactly what `Patch.render` writes.  git checks whether the diff fits the
@@ -56,7 +56,7 @@ _EDIT = re.compile(
       |deleted\ file\ mode\ (?P<deleted>%(mode)b)\n)?
     (?:index\ (?P<old>[0-9a-f]{40})\.\.(?P<new>[0-9a-f]{40})(?:\ (?P<mode>%(mode)b))?\n
       (?:---\ a/(?P=path)\t?\n\+\+\+\ (?:b/(?P=path)\t?|/dev/null)\n)?
-      (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@\n
+      (?:@@\ -\d{1,9}(?:,\d{1,9})?\ \+\d{1,9}(?:,\d{1,9})?\ @@(?:\ .*)?\n
         (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
     % {b"mode": rb"100(?:644|755)"},
     re.MULTILINE | re.VERBOSE,

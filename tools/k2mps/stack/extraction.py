@@ -20,7 +20,6 @@ from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
 
 # The first words of the subjects that `git commit --fixup` and `git commit --squash` write.
 _FOLLOWERS = ("fixup! ", "squash! ", "amend! ")
-_HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
 class Plan(NamedTuple):
@@ -296,8 +295,8 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     """Returns the diff of each commit, by the commit's id, without the files that the commit adds.
 
-    After `@@ ... @@`, git repeats a line of the file, such as a function's name.  This function
-    removes the repeated line, because the user's attributes decide which line git takes.
+    After `@@ ... @@`, git repeats the last line before the hunk that starts with a letter, "_" or
+    "$": in k2 often the head of the function.  No attributes of the user have an effect.
     """
     output = checkout.objects.bytes(
         *(
@@ -310,6 +309,4 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     # A line with the commit's id comes before each diff.  A line of a hunk cannot match, because it
     # starts with a blank, a plus, a minus or a backslash.
     _, *parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
-    return {
-        id_.decode(): _HUNK_TITLE.sub(rb"\1", diff) for id_, diff in zip(parts[0::2], parts[1::2])
-    }
+    return {id_.decode(): diff for id_, diff in zip(parts[0::2], parts[1::2])}
