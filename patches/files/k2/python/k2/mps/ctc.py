@@ -15,9 +15,6 @@
 # limitations under the License.
 '''The CTC loss on the GPU, without a lattice.'''
 import inspect
-from collections import deque
-from contextlib import suppress
-from typing import Deque
 from typing import NamedTuple
 from typing import Optional
 
@@ -48,52 +45,22 @@ class _Labels(NamedTuple):
     index: GraphIndex
     num_columns: int
 
-    def check(self, graph: str) -> bool:
-        '''Check the labels, if the host knows them.  The check removes the
-        labels from _unchecked, so no later check raises for these labels again.
+    def check(self, graph: str) -> None:
+        '''Check the labels, if the host knows them.
 
         Args:
           graph:
             How the message names the decoding graph.
-        Returns:
-          Whether the host knows the labels.
         Raises:
           RuntimeError: a label has no column of scores.
         '''
-        labels = self.index.labels()
-        if labels is None:
-            return False
-        with suppress(ValueError):  # raised if self is not in _unchecked
-            _unchecked.remove(self)
-        for label in labels:
+        for label in self.index.labels() or ():
             if not -1 <= label <= self.num_columns - 2:
                 raise RuntimeError(
                     f'{graph} has label {label}, which is not within '
                     f'[-1, {self.num_columns - 2}]: dense_fsa_vec has '
                     f'{self.num_columns} columns of scores. Was the graph made '
                     'for a model with more symbols?')
-        return True
-
-
-# The labels that nobody has checked because the host did not know them yet, in
-# the order of the calls.
-_unchecked: Deque[_Labels] = deque()
-
-
-def _check_labels(labels: _Labels) -> None:
-    '''Raise if a label of this call or of an earlier call has no column.
-
-    If the GPU fills the index, the host does not wait for the labels.  If a
-    label then has no column, the loss is NaN, and the backward pass raises.  If
-    the host does not know the labels in the backward pass either, a later call
-    raises.
-    '''
-    for earlier in list(_unchecked):
-        if not earlier.check('The decoding graph of an earlier k2.ctc_loss on '
-                             'mps, whose loss is NaN,'):
-            break
-    if not labels.check('The decoding graph'):
-        _unchecked.append(labels)
 
 
 def _penalty_source(graphs) -> Optional[torch.Tensor]:
@@ -155,9 +122,8 @@ class _CtcScores(torch.autograd.Function):
     @staticmethod
     @first_gradient_only
     def backward(ctx, grad: torch.Tensor):
-        if ctx.labels in _unchecked:
-            ctx.labels.check('The decoding graph of this k2.ctc_loss on mps, '
-                             'whose loss is NaN,')
+        ctx.labels.check('The decoding graph of this k2.ctc_loss on mps, whose '
+                         'loss is NaN,')
         kept(ctx.graphs, needs_labels=True)
         _, kept_arcs, sums, totals = ctx.saved_tensors
         grads = ctx.call.backward(
@@ -213,15 +179,16 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
       A 1-D tensor of torch.float32 on mps with a score for each FSA.  The
       tensor supports autograd.  None if k2 must make the lattices.
     Raises:
-      RuntimeError: a label has no column of scores.  If the host does not know
-      the labels yet, the backward pass or a later call raises instead.
+      RuntimeError: a label has no column of scores.  If the GPU makes the
+      labels, the host does not wait for them: the loss is NaN, and the backward
+      pass raises if the host knows the labels then.
     '''
     num_rows = _rows_in_metal(graphs, dense, output_beam, delay_penalty)
     if num_rows is None:
         return None
     index = graph_index(graphs)
     labels = _Labels(index, dense.scores.shape[1])
-    _check_labels(labels)
+    labels.check('The decoding graph')
     call = _k2.MpsCtcCall(
         graphs=graphs.arcs, index=index.index, dense=dense.dense_fsa_vec,
         num_rows=num_rows,
