@@ -173,7 +173,7 @@ def _compatibility(project: Project) -> list[str]:
     pin, torch = project.upstream().pin, project.upstream().torch
     rows = [
         ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-        ("torch, for `--torch`; all suites have run with it", ", ".join(torch.supported)),
+        ("torch, for `--torch`", ", ".join(torch.supported)),
         ("Python", _read(project, "pyproject.toml")["project"]["requires-python"]),
         ("macOS", "14 or newer, with torch 2.15 15 or newer; Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),

@@ -1,1 +1,1 @@
-"""Counts the lines of the series, carries it to newer upstream commits, makes pull requests."""
+"""Carries the series to newer upstream commits, and makes pull requests."""

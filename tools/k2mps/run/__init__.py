@@ -1,1 +1,1 @@
-"""Runs what uses a build of k2: suites, fuzzer, benchmarks, checks of kernels, pages."""
+"""Runs what uses a build of k2: the suites, a comparison with the CPU, and checks of commits."""

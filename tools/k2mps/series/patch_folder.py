@@ -145,7 +145,8 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
             if owner and not series_file.may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {path}, which {owner} adds",
-                    why="only a patch of a later group may edit a new file",
+                    why="only a patch of a later group, or a patch -at-head of the same group, may"
+                    " edit a new file",
                     next_command=f"edit patches/files/{path} and remove the edit"
                     f" from patches/{patch.name}",
                 )

@@ -27,7 +27,7 @@ UTF-8 with LF line ends:
 - `New-files` lists the files that the patch adds.  Their paths are sorted, one on each line, after
   a tab.  If the patch adds no files, `New-files` is absent.  The diff does not contain the new
   files: they are under patches/files, at their paths in k2's tree.  Each new file belongs to one
-  patch; only a patch of a later group may edit the file.
+  patch; only a patch of a later group, or a patch -at-head of the same group, may edit the file.
 - The diff is text.  It has one line of context, full blob ids, and in its hunk headers the line by
   which git names the function.  It can modify files, delete files, and change the executable bit of
   files.  It does not add, rename or copy files.

@@ -3,7 +3,8 @@
 Each line has the file name of a patch, as in quilt's series files.  Empty lines and comments, which
 start with "#", are ignored.  But a comment like "# device: text", which starts with the name of a
 group, begins that group.  The groups come in the order of GROUPS.  Each group except the last is a
-pull request to k2, on top of the groups before it.
+pull request to k2: a group of fixes on the pinned commit, any other group on top of the groups
+before it.
 """
 
 import contextlib

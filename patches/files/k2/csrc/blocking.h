@@ -24,7 +24,8 @@
 namespace k2 {
 
 /* Calls `f`, which waits for a device or for another thread.  k2 calls
-   RunBlocking() for every wait that may be long.
+   RunBlocking() where it waits for its thread pool or for mps.  Its waits for
+   CUDA do not use RunBlocking().
 
    The other thread may need a lock that the caller holds, such as Python's GIL.
    For example, torch takes the GIL when C++ gets its first reference to a

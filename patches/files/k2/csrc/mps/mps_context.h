@@ -33,8 +33,8 @@
 // memory in place, after Context::SyncIfOnHost() has waited for the GPU.  A
 // tensor becomes a Region, and a Region becomes a tensor, without a copy.
 //
-// In a build without K2_WITH_MPS, HasMps() is false, GetMpsContext() dies with
-// an explanation, and the other functions are never reached.
+// In a build without K2_WITH_MPS, HasMps() is false, PointerProblem() returns
+// "", and the other functions die with an explanation.
 
 namespace k2 {
 
@@ -79,7 +79,7 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
    @param [in] dtype    The type that the caller expects.  Throws if the
                         tensor's elements have another type.
    @return  The address, which is valid as long as the tensor's storage lives;
-            nullptr if the tensor has no elements.
+            nullptr if the tensor's storage is empty.
  */
 void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
 
@@ -95,7 +95,8 @@ inline ContextPtr GetMpsContext() {
 
 inline std::string PointerProblem() { return ""; }
 
-// Without a context of kMps, the following functions are never called.
+// The following functions are called for a tensor on mps, and die in
+// GetMpsContext().
 
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();

@@ -98,8 +98,6 @@ class PytorchMpsContext : public Context {
     return other.GetDeviceType() == kMps;
   }
 
-  bool OnHost() const override { return true; }
-
   bool SyncIfOnHost() const override {
     mps::Synchronize();
     return true;
