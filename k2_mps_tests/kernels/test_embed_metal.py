@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from k2mps.core import errors, objects
+from k2mps.series import series_file
 from k2mps.wheel import expectations
 
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
-SERIES = ROOT / "patches" / "files"
+PATCHES = ROOT / "patches"
+SERIES = PATCHES / "files"
 FILES = SERIES / "cmake"
 KERNELS = expectations.KERNELS
 
@@ -92,6 +94,12 @@ class Tree:
                 **{f"cmake/{path.name}": path.read_text() for path in FILES.iterdir()},
             },
         )
+        # patches/files has mps.cmake as the first patch adds it.  Later patches edit it.
+        names, _ = series_file.parse((PATCHES / "series").read_bytes())
+        for patch in (PATCHES / name for name in names):
+            if "diff --git a/cmake/mps.cmake" in patch.read_text():
+                command = ["git", "apply", "--include=cmake/mps.cmake", patch]
+                subprocess.run(command, cwd=folder, check=True)
 
     def provide_compiler(self, status: int = 0) -> Path:
         facts = {"python": sys.executable, "content": COMPILED, "log": str(self.log)}

@@ -50,6 +50,7 @@ def test_make_ends_after_the_tool_at_a_sigterm(tmp_path, target):
         shutil.copy(support.TOOLS.parent / name, tmp_path / name)
     support.write(tmp_path, {".venv/bin/k2mps": TOOL})
     (tmp_path / ".venv/bin/k2mps").chmod(0o755)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)  # so there is a .venv
     make = subprocess.Popen(["make", target], cwd=tmp_path, stderr=subprocess.DEVNULL)
     support.wait_for(tmp_path / "started")
     make.terminate()
