@@ -24,7 +24,7 @@ class Series(NamedTuple):
     @property
     def last_group(self) -> str:
         """The group of the last patch, which a new patch joins; empty if there are no groups."""
-        return self.groups.get(self.patches[-1].name, "") if self.patches else ""
+        return series_file.last_group(self.groups)
 
 
 def index(names: Sequence[str], name: str) -> int:

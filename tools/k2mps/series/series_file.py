@@ -93,6 +93,15 @@ def is_for_k2(group: str) -> bool:
     return group != GROUPS[-1]
 
 
+def last_group(groups: dict[str, str]) -> str:
+    """Returns the group of the last patch, which a new patch joins; "" if there are no groups.
+
+    Args:
+      groups: as from `parse`.
+    """
+    return groups[next(reversed(groups))] if groups else ""
+
+
 def is_fix(group: str) -> bool:
     """Whether a group corrects k2 on any device, and so applies to the pinned commit alone."""
     return group.startswith("fixes-")

@@ -48,7 +48,7 @@ def new(
         name = extraction.name_for(subject, taken)
         body = patch_text.plain(body)
         _, groups = series_file.parse(transaction.files["patches/series"].content)
-        status = series_file.first_status(groups[[*groups][-1]] if groups else "")
+        status = series_file.first_status(series_file.last_group(groups))
         patch = Patch(name, subject, status, body, (), b"")
         refused = patch_text.flaw(patch)
         if refused:
