@@ -571,14 +571,14 @@ def text(result: Result) -> list[str]:
         lines += [
             "",
             *_table(
-                [result.unit, "cpu", result.device, "dispatches", "waits"],
+                [result.unit, "cpu", result.device, "dispatches", "drains"],
                 [
                     [
                         each.name,
                         f"{each.cpu * 1e3:.2f}",
                         f"{each.mps * 1e3:.2f}",
                         str(each.counted.dispatches),
-                        str(each.counted.waits),
+                        str(each.counted.drains),
                     ]
                     for each in result.timings
                 ],

@@ -113,7 +113,7 @@ def test_copies_of_the_input_are_not_counted():
         assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
 
 
-@pytest.mark.parametrize("word", ["dispatches", "gates", "waits", "bytes copied"])
+@pytest.mark.parametrize("word", ["dispatches", "gates", "drains", "bytes copied"])
 def test_the_page_explains_its_words(word):
     result = check.Result([check.Fact("torch", "2.13")], "A GPU", "small")
     result.timings.append(check.measure("ctc_loss", "small", 0))

@@ -51,7 +51,7 @@ SIZES = {
 # {operation: what is expected of a Mac}, with the conditions.  docs/speed.md has the sources.
 ESTIMATES = {
     DISPATCH: "M1: 0.15 to 0.36 ms",
-    GATE: "0.1 ms",
+    GATE: "0.3 ms",
     "ctc_loss with gradient, double": "GPU, (32, 500, 60): M1 15 ms, M4 Max 2.5 ms",
 }
 FORCE = "K2_MPS_FORCE"

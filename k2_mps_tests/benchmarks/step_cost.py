@@ -6,11 +6,10 @@ The step is the class Step of beside_cuda.py.  The program prints a row for each
 forward or backward:
 
 - commands: k2's kernels, and torch's operators that give work to the GPU
-- waits: k2's gates that found work in flight, and torch's operators that wait
+- drains: k2's gates with work queued for the GPU, and torch's operators that wait
 - MB: the bytes of the tensors that a command reads or writes, summed over the commands
 
-On Linux, mps is emulated.  The emulation changes none of these numbers, except that fewer gates may
-find work in flight.
+On Linux, mps is emulated.  The emulation changes none of these numbers.
 
 Two further rows have the peak of memory in a whole step that includes icefall's joiner.  For the
 first of these rows, the step calls do_rnnt_pruning, torch.tanh and rnnt_loss_pruned.  For the
@@ -76,7 +75,7 @@ def _bytes(tensor):
 
 
 def rows_of(size):
-    """Returns [(function, commands, waits, bytes)] of k2's functions in a step."""
+    """Returns [(function, commands, drains, bytes)] of k2's functions in a step."""
     import mps_emulator
 
     rows = []
@@ -90,7 +89,7 @@ def rows_of(size):
                 torch.mps.synchronize()
             moved = noted.moved + bytes_of_kernels(Path(folder) / "recording")
         commands = counted.dispatches + counted.operators
-        rows.append((name, commands, counted.waits + counted.torch_waits, moved))
+        rows.append((name, commands, counted.drains + counted.torch_waits, moved))
 
     step = Step(STEPS[size], "mps")
     step.run(lambda name: contextlib.nullcontext())
@@ -166,12 +165,12 @@ def main():
     )
     parser.add_argument("sizes", nargs="*", help="small, large; default: both")
     for size in parser.parse_args().sizes or STEPS:
-        print(f"{size:<22} commands  waits        MB")
+        print(f"{size:<22} commands drains        MB")
         rows = rows_of(size)
-        for name, commands, waits, moved in rows:
-            print(f"  {name:<20} {commands:8} {waits:6} {moved / MEGABYTE:9.1f}")
-        commands, waits, moved = (sum(column) for column in list(zip(*rows))[1:])
-        print(f"  {'all':<20} {commands:8} {waits:6} {moved / MEGABYTE:9.1f}")
+        for name, commands, drains, moved in rows:
+            print(f"  {name:<20} {commands:8} {drains:6} {moved / MEGABYTE:9.1f}")
+        commands, drains, moved = (sum(column) for column in list(zip(*rows))[1:])
+        print(f"  {'all':<20} {commands:8} {drains:6} {moved / MEGABYTE:9.1f}")
         for opt_in in (False, True):
             how = "joiner_input, in place" if opt_in else "torch's joiner"
             print(f"  peak, {how}: {peak_of(size, opt_in) / MEGABYTE:.1f} MB", flush=True)

@@ -92,9 +92,9 @@ def _budgets(project: Project) -> list[str]:
     for full_name, entry in _read(project, _TABLES + "budgets.toml").items():
         name, _, how = full_name.partition(", ")
         cells = [
-            f"{cost['dispatches']} + {cost['operators']} / {cost['waits']}"
+            f"{cost['dispatches']} + {cost['operators']} / {cost['drains']}" if cost else ""
             for passes in (entry["host"], entry.get("metal", entry["host"]))
-            for cost in (passes["forward"], passes["backward"])
+            for cost in (passes["forward"], passes.get("backward"))
         ]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *cells))
     return _table(

@@ -85,6 +85,7 @@ def variables(along=None):
         "dense": dense,
         "chunk": k2.DenseFsaVec(log_probs[:1], segments[:1]),
         "graph": k2.ctc_graph([[1, 2], [3], [4, 4]], device="mps"),
+        "graph_on_cpu": k2.ctc_graph([[1, 2], [3], [4, 4]]),
         "lattice": k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 1000),
         "with_ragged": with_ragged,
         "ragged": k2.RaggedTensor(ragged.shape, moved(ragged.values)),
@@ -100,6 +101,7 @@ def variables(along=None):
         ),
         "scores": torch.arange(20.0, device="mps"),
         "counts": indexes([1] * 10 + [0] * 10),
+        "row_splits": indexes([0, 2, 3]),
     }
 
 

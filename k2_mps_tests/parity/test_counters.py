@@ -114,6 +114,57 @@ def test_a_long_gate_counts_as_a_wait():
     assert counted.wait_nanoseconds >= 10_000 * counted.waits
 
 
+def _drains(*functions):
+    """Returns the number of drains of functions that are called one after another."""
+    torch.mps.synchronize()
+    with k2.mps.counters() as counted:
+        for function in functions:
+            function()
+    return counted.drains
+
+
+def _work():
+    torch.ones(1, device="mps")
+
+
+def _gate():
+    k2.mps.synchronize()
+
+
+DRAINS = {
+    "nothing queued": (0, [_gate]),
+    "an operator": (1, [_work, _gate]),
+    "two operators": (1, [_work, _work, _gate]),
+    "a kernel of k2": (1, [_loss, _gate]),
+    "two gates": (1, [_work, _gate, _gate]),
+    "work between two gates": (2, [_work, _gate, _work, _gate]),
+    "torch waited": (0, [_work, lambda: torch.ones(1, device="mps").item(), _gate]),
+    "work after torch waited": (1, [lambda: torch.ones(1, device="mps").item(), _work, _gate]),
+    # torch waits for the shape, and then fills the tensor.
+    "a shape that depends on values": (1, [lambda: torch.ones(3, device="mps").nonzero(), _gate]),
+}
+
+
+@pytest.mark.parametrize("name", DRAINS)
+def test_drains(name):
+    expected, functions = DRAINS[name]
+    assert _drains(*functions) == expected
+
+
+def test_an_inner_block_knows_the_work_of_the_outer_block():
+    with k2.mps.counters():
+        _work()
+        with k2.mps.counters() as counted:
+            _gate()
+    assert counted.drains == 1
+
+
+def test_work_from_before_a_block_does_not_count():
+    with k2.mps.counters():
+        _work()
+    assert _drains(_gate) == 0
+
+
 def test_gates_with_nothing_to_wait_for_are_no_waits():
     values = torch.randn(100, device="mps")
     index = torch.zeros(3, dtype=torch.int32, device="mps")

@@ -31,11 +31,15 @@ std::atomic<int64_t> dispatches{0};
 std::atomic<int64_t> operators{0};
 std::atomic<int64_t> torch_waits{0};
 std::atomic<int64_t> gates{0};
+std::atomic<int64_t> drains{0};
 std::atomic<int64_t> waits{0};
 std::atomic<int64_t> wait_nanoseconds{0};
 std::atomic<int64_t> bytes_to_mps{0};
 std::atomic<int64_t> bytes_to_cpu{0};
 std::atomic<int64_t> bytes_within_mps{0};
+
+// Whether the GPU was given work that no counted wait has covered.
+std::atomic<bool> has_queued_work{false};
 
 // The relaxed order suffices, because the counters guard no other memory.
 constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -47,7 +51,7 @@ void Add(std::atomic<int64_t> *counter, int64_t n) {
 }  // namespace
 
 void StartCounting() {
-  num_counting.fetch_add(1, kRelaxed);
+  if (num_counting.fetch_add(1, kRelaxed) == 0) TakeQueuedWork();
   StartWatchingOperators();
 }
 
@@ -62,6 +66,7 @@ Counters GetCounters() {
   ans.operators = operators.load(kRelaxed);
   ans.torch_waits = torch_waits.load(kRelaxed);
   ans.gates = gates.load(kRelaxed);
+  ans.drains = drains.load(kRelaxed);
   ans.waits = waits.load(kRelaxed);
   ans.wait_nanoseconds = wait_nanoseconds.load(kRelaxed);
   ans.bytes_to_mps = bytes_to_mps.load(kRelaxed);
@@ -72,14 +77,28 @@ Counters GetCounters() {
 
 bool IsCounting() { return num_counting.load(kRelaxed) > 0; }
 
-void CountDispatch() { Add(&dispatches, 1); }
+void NoteQueuedWork() { has_queued_work.store(true, kRelaxed); }
 
-void CountOperator() { Add(&operators, 1); }
+bool TakeQueuedWork() { return has_queued_work.exchange(false, kRelaxed); }
 
-void CountTorchWait() { Add(&torch_waits, 1); }
+void CountDispatch() {
+  Add(&dispatches, 1);
+  NoteQueuedWork();
+}
 
-void CountGate(int64_t nanoseconds) {
+void CountOperator() {
+  Add(&operators, 1);
+  NoteQueuedWork();
+}
+
+void CountTorchWait() {
+  Add(&torch_waits, 1);
+  TakeQueuedWork();
+}
+
+void CountGate(int64_t nanoseconds, bool is_drain) {
   Add(&gates, 1);
+  if (is_drain) Add(&drains, 1);
   if (nanoseconds < kWaitNanoseconds) return;
   Add(&waits, 1);
   Add(&wait_nanoseconds, nanoseconds);

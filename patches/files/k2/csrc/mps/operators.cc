@@ -103,29 +103,37 @@ bool IsIdle(const c10::OperatorName &name, const c10::FunctionSchema &schema,
   return op.has_value() && op->hasTag(at::Tag::inplace_view);
 }
 
-// Returns whether an operator returns a number, or a tensor whose shape depends
-// on values.  Such an operator must wait for the values if the GPU computes
-// them.
-bool ReadsValues(const c10::optional<c10::OperatorHandle> &op) {
-  return op.has_value() && (op->hasTag(at::Tag::data_dependent_output) ||
-                            op->hasTag(at::Tag::dynamic_output_shape));
+// Returns whether an operator returns a number.  Such an operator must wait for
+// the number if the GPU computes it.
+bool ReturnsNumber(const c10::optional<c10::OperatorHandle> &op) {
+  return op.has_value() && op->hasTag(at::Tag::data_dependent_output);
+}
+
+// Returns whether an operator returns a tensor whose shape depends on values.
+// Such an operator must wait for the shape if the GPU computes the values.
+// Then the operator gives the GPU the work that fills the tensor.
+bool ReturnsDynamicShape(const c10::optional<c10::OperatorHandle> &op) {
+  return op.has_value() && op->hasTag(at::Tag::dynamic_output_shape);
 }
 
 void OnEnd(const at::RecordFunction &function, at::ObserverContext *context) {
   const auto *begin = static_cast<Begin *>(context);
-  // An operator is not counted if k2 has counted an operator that this operator
-  // called.
-  if (t_count != begin->count) return;
   const auto name = function.operator_name();
   const auto schema = function.operator_schema();
   if (!name.has_value() || !schema.has_value()) return;
   if (!begin->is_on_mps && !AnyIsOnMps(function.outputs())) return;
   const auto op = c10::Dispatcher::singleton().findSchema(*name);
-  if (IsIdle(*name, *schema, op)) return;
-  ++t_count;
-  CountOperator();
-  if (begin->is_blocking_copy || (begin->is_on_mps && ReadsValues(op)))
-    CountTorchWait();
+  const bool has_dynamic_shape = begin->is_on_mps && ReturnsDynamicShape(op);
+  // An operator is not counted if k2 has counted an operator that this operator
+  // called.
+  if (t_count == begin->count && !IsIdle(*name, *schema, op)) {
+    ++t_count;
+    CountOperator();
+    if (begin->is_blocking_copy || has_dynamic_shape ||
+        (begin->is_on_mps && ReturnsNumber(op)))
+      CountTorchWait();
+  }
+  if (has_dynamic_shape) NoteQueuedWork();
 }
 
 }  // namespace

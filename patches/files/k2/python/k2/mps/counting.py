@@ -44,7 +44,13 @@ class Counters:
         depends on values, such as ``nonzero()``, wait.
       gates:
         How often k2 checked that the GPU was done.  If the GPU is done already,
-        a gate takes almost no time.
+        a gate takes less than a microsecond.
+      drains:
+        Gates of k2 for which the GPU had work, because k2 dispatched a kernel
+        or torch queued a command after the last gate and the last of the
+        ``torch_waits``.  This count does not depend on the speed of the GPU.
+        Work that was queued before the block does not count.  k2 does not
+        notice ``torch.mps.synchronize()``, so the next gate may still count.
       waits:
         Gates at which the GPU was not done.  torch does not tell k2 which gates
         these are, so a gate counts as a wait if it took 10 microseconds or
@@ -63,6 +69,7 @@ class Counters:
     operators: int = 0
     torch_waits: int = 0
     gates: int = 0
+    drains: int = 0
     waits: int = 0
     wait_nanoseconds: int = 0
     bytes_to_mps: int = 0
@@ -76,7 +83,7 @@ def counters() -> Iterator[Counters]:
 
         with k2.mps.counters() as counted:
             loss.backward()
-        print(counted.waits)
+        print(counted.drains)
 
     Blocks can be nested.  Outside of blocks, k2 counts nothing and reads no
     clock.  On other devices, and in a k2 without mps, all counts are 0.
