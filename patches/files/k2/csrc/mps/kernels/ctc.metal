@@ -72,6 +72,10 @@ kernel void ctc_sums(K2_CTC_INPUTS,
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
   threadgroup Sum cache[2 * CachedStates(kThreads)];
+  // Threads of larger threadgroups have too few registers for a second row.
+  constexpr int kAhead = sizeof(Sum) == sizeof(FloatSum) && kThreads <= 256
+                             ? kCtcFloatRowsAhead
+                             : 1;
 
   const int index = int(group) / 2;
   const bool forward = group % 2 != 0;
@@ -100,12 +104,12 @@ kernel void ctc_sums(K2_CTC_INPUTS,
   if (cached) {
     threadgroup Sum *first = cache, *second = cache + CachedStates(kThreads);
     Begin<Sum>(input, initial, begin, first, checkpoints);
-    Pass<Sum, 1>(params, input, direction, begin, fsa.num_rows, first, second,
-                 checkpoints);
+    Pass<Sum, kAhead>(params, input, direction, begin, fsa.num_rows, first,
+                      second, checkpoints);
   } else {
     Begin<Sum>(input, initial, begin, of_fsa, checkpoints);
-    Pass<Sum, 1>(params, input, direction, begin, fsa.num_rows, of_fsa,
-                 of_fsa + fsa.num_states, checkpoints);
+    Pass<Sum, kAhead>(params, input, direction, begin, fsa.num_rows, of_fsa,
+                      of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
   // This thread wrote the sum of state 0, so it can read the sum without a
