@@ -110,12 +110,6 @@ def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
     assert (grouped.checkout / path).read_text() == added + "// more\n"
 
 
-def test_the_files_of_an_unreadable_patch_are_not_called_missing(grouped):
-    support.edit(grouped.root / f"patches/{support.MPS}", "Status: Pending", "Status: Maybe")
-    found = {check for _, _, check in support.findings(grouped)}
-    assert "form" in found and "missing" not in found
-
-
 def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):
     path = "k2/csrc/mps/context.mm"
     git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")

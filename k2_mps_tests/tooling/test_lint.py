@@ -32,13 +32,7 @@ def line_of(sandbox, path: str, text: str) -> int:
     return lines.index(text) + 1
 
 
-def test_lint_needs_no_checkout(sound):
-    shutil.rmtree(sound.checkout)
-    assert "is sound" in sound.ok("lint")
-    assert findings(sound) == []
-
-
-def test_without_a_checkout_lint_runs_no_git(sound):
+def test_lint_needs_neither_a_checkout_nor_git(sound):
     shutil.rmtree(sound.checkout)
     assert support.git_commands(sound, "lint") == []
 
@@ -77,11 +71,6 @@ NEW = "patches/python-add-only-new-files.patch"
         (MPS, ")\n", ")\n>>>>>>> x\n", ">>>>>>> x", "conflict"),
         (MPS, ")\n", ")\n\n", "", "whitespace"),
         ("patches/series", "python-add", "../x.patch\npython-add", "../x.patch", "form"),
-        (CONTEXT, "it is needed.\n", "it is needed.\n# one\n", "# one", "message"),
-        (CONTEXT, "it is needed.\n", "it is needed.\n-- >8 --\n", "-- >8 --", "message"),
-        (CONTEXT, "it is needed.\n", "it is needed.\nFrom here\n", "From here", "message"),
-        (CONTEXT, "Because it", "Date: it", "Date: it is needed.", "message"),
-        (CONTEXT, "context: know", "[mps] know", "Subject: [mps] know mps", "message"),
         (MPS, ")\n", ")\n#ifdef __CUDA_ARCH__\n", "#ifdef __CUDA_ARCH__", "hip"),
     ],
 )
@@ -155,30 +144,6 @@ def test_a_wrong_upstream_toml_is_refused(tmp_path, old, new, problem):
     with pytest.raises(errors.K2mpsError, match=problem) as refused:
         pins.load(file)
     assert refused.value.next_command
-
-
-def test_a_patch_of_a_file_that_k2_lacks_is_found_if_there_is_a_checkout(sound):
-    path = sound.root / CONTEXT
-    path.write_bytes(path.read_bytes().replace(b"k2/csrc/context.h", b"k2/csrc/nosuch.h"))
-    line = line_of(sound, CONTEXT, "diff --git a/k2/csrc/nosuch.h b/k2/csrc/nosuch.h")
-    assert (CONTEXT, line, "missing") in findings(sound)
-    shutil.rmtree(sound.checkout)
-    assert findings(sound) == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["K2/python/k2/mps/größe.txt", "k2/python/k2/mps/gro\u0308ße.txt", "k2/csrc/Context.h/x"],
-)
-def test_two_names_that_are_one_on_a_mac_are_found(sound, name):
-    """On a Mac, two names are one file if they differ only in case or Unicode normalization."""
-    text = (sound.root / NEW).read_text(encoding="utf-8")
-    names = sorted([*re.findall(r"^\t(.*)", text, re.MULTILINE), name])
-    listed = "".join(f"\t{one}\n" for one in names)
-    text = re.sub(r"(\t.*\n)+", lambda match: listed, text, count=1)
-    (sound.root / NEW).write_text(text, encoding="utf-8")
-    support.write(sound.root / "patches/files", {name: "x\n"})
-    assert [what[2] for what in findings(sound)] == ["twins"]
 
 
 def test_files_that_the_finder_and_editors_make_are_ignored(sound):

@@ -30,13 +30,12 @@ def _show_untracked(session: Session, checkout) -> None:
         )
 
 
-@command(COMMANDS, "lint", k2_option)
+@command(COMMANDS, "lint")
 def lint_command(session: Session) -> None:
     """Check the form of patches/, offline."""
     from k2mps.series import lint
 
-    k2 = session.directory
-    findings = lint.lint(session.project, k2 if k2.is_dir() else None)
+    findings = lint.lint(session.project)
     for finding in findings:
         session.console.info(str(finding))
     if findings:

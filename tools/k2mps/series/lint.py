@@ -1,21 +1,17 @@
-"""`k2mps lint`: checks patches/, without a network.
+"""`k2mps lint`: checks patches/, without a network and without a checkout of k2.
 
 lint reports the faults for which the tool refuses to read patches/, and faults of style.  It names
-the file and line of each fault.  If there is a checkout of k2, git lists the files of k2 at the
-pin; lint needs git for nothing else.  lint does not check that hunks have one line of context,
-because `k2mps export` writes such hunks.
+the file and line of each fault.  lint does not check that hunks have one line of context, because
+`k2mps export` writes such hunks.
 """
 
 import os
 import re
-import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.git import Git, split_z
-from k2mps.core.pins import Pin, Upstream
 from k2mps.core.project import Project
 from k2mps.series import conflict_markers, hunks, patch_folder
 from k2mps.series.patch_folder import Series
@@ -27,10 +23,6 @@ _BODY_LENGTH = 80
 # An Upstream-Status is followed by a reason, or by a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
-# Lines of a commit message that git drops or misreads when the commit is mailed or amended.
-_NOT_KEPT = re.compile(r"#.*|---|diff -.*|Index: .*|From .*|-+ *(>8|8<)[ -]*")
-_MAIL_HEADER = re.compile(r"(From|Date|Subject|Cc|To|Content-Type|Content-Transfer-Encoding)\s*:.*")
-_SUBJECT_NOT_KEPT = re.compile(r"\[.*|re:.*", re.IGNORECASE)
 # A preprocessor condition that recognizes CUDA's device code.  clang for HIP does not define
 # __CUDA_ARCH__.
 _CUDA_ONLY = re.compile(rb"\s*#\s*(?:el)?if(?:n?def)?\b.*__CUDA_ARCH__")
@@ -51,17 +43,12 @@ class Finding(NamedTuple):
         return f"{self.path}:{self.line}: {self.message} [{self.check}]"
 
 
-def lint(project: Project, k2: Path | None = None) -> list[Finding]:
-    """Checks the project's patches/ and upstream.toml.
-
-    Args:
-      k2: a checkout of k2, if there is one.
-    """
-    pinned: Upstream | None = None
+def lint(project: Project) -> list[Finding]:
+    """Checks the project's patches/ and upstream.toml."""
     series, problems = patch_folder.examine(project.patches)
     findings = []
     try:
-        pinned = project.upstream()
+        project.upstream()
     except errors.K2mpsError as error:
         findings.append(Finding("upstream.toml", 1, "config", error.message))
     findings += [_refusal(path, error) for path, error in problems]
@@ -74,10 +61,6 @@ def lint(project: Project, k2: Path | None = None) -> list[Finding]:
         findings += [Finding(f"patches/files/{path}", *fault) for fault in _new_file(content)]
     findings += _misnamed(files)
     findings += _statuses(series)
-    upstreams = _files_of(k2, pinned.pin) if k2 and pinned else ()
-    if upstreams and not problems:  # If a patch cannot be read, its new files are unknown.
-        findings += _lacking(series, upstreams)
-    findings += _twins(series, upstreams)
     return findings
 
 
@@ -92,55 +75,6 @@ def _links(patches: Path) -> Iterator[Finding]:
             if path.is_symlink() and not name.startswith(".#"):
                 shown = str(path.relative_to(patches.parent))
                 yield Finding(shown, 1, "link", "a symbolic link, which could lead anywhere")
-
-
-def _files_of(k2: Path, pin: Pin) -> frozenset[str]:
-    """Returns the files of k2 at the pin; empty if the checkout lacks the pin."""
-    try:
-        listing = Git(k2).run("ls-tree", "-r", "-z", "--name-only", pin.commit)
-    except errors.RequirementMissingError:  # there is no git
-        return frozenset()
-    return frozenset(() if listing.status else split_z(listing.stdout))
-
-
-def _lacking(series: Series, upstreams: Collection[str]) -> Iterator[Finding]:
-    """Yields a finding for each edit of a file that neither k2 nor an earlier patch has.
-
-    Args:
-      upstreams: the files of k2 at the pin.
-    """
-    present = {*upstreams}
-    for patch in series.patches:
-        lines = patch.diff.split(b"\n")
-        for path in patch.edited:
-            if path not in present:
-                head = f"diff --git a/{path} b/{path}".encode()
-                line = patch.diff_line + (lines.index(head) if head in lines else 0)
-                message = f"neither k2 at the pin nor an earlier patch has {path}"
-                yield Finding(f"patches/{patch.name}", line, "missing", message)
-        present.update(patch.new_files)
-
-
-def _twins(series: Series, upstreams: Iterable[str]) -> Iterator[Finding]:
-    """Yields a finding for each path that differs from another path only in case or Unicode form.
-
-    Many file systems treat such paths as the same file.
-    """
-    names: dict[str, str] = {}
-    owned = {path: patch.name for patch in series.patches for path in patch.new_files}
-    places = [(path, f"patches/{owned[path]}") for path in owned]
-    places += [(name, "patches/series") for name in (patch.name for patch in series.patches)]
-    for path, file in (*((path, "") for path in upstreams), *places):
-        parts = path.split("/")
-        # The names of folders are compared as well.
-        for end in range(1, len(parts) + 1):
-            name = "/".join(parts[:end])
-            key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-            other = names.setdefault(key, name)
-            if other != name:
-                message = f"{ascii(name)} and {ascii(other)} differ in case or Unicode's form only"
-                yield Finding(file or "patches/series", 1, "twins", message)
-                break
 
 
 def _refusal(path: str, error: Exception) -> Finding:
@@ -167,19 +101,12 @@ def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
     if not _REASON.fullmatch(patch.status) and not _LINK.fullmatch(patch.status):
         shown = "'Pending (REASON)', 'Inappropriate (REASON)', 'Submitted URL' or 'Accepted URL'"
         yield patch.subject_line + 1, "header", f"Upstream-Status is {shown}, not {patch.status!r}"
-    if _SUBJECT_NOT_KEPT.fullmatch(patch.subject):
-        yield patch.subject_line, "message", "git am removes the beginning of such a subject"
     body = patch.body.split("\n")
-    if _MAIL_HEADER.fullmatch(body[0]):
-        at = patch.diff_line - 2 - len(body)
-        yield at, "message", f"git am reads {body[0]!r} as a header of mail"
     for number, line in enumerate(body, start=patch.diff_line - 2 - len(body)):
         if len(line) > _BODY_LENGTH and " " in line.strip():
             yield number, "header", f"the line has {len(line)} letters, more than {_BODY_LENGTH}"
         if line != line.rstrip():
             yield number, "whitespace", "trailing white space"
-        if _NOT_KEPT.fullmatch(line):
-            yield number, "message", f"git am or git commit --amend does not keep {line!r}"
     for hunk in patch.hunks:
         at = patch.diff_line + hunk.line - 1
         for offset, check, message in _added(hunk):
