@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from k2mps.build import builder, environment, under_way
+from k2mps.build import builder, environment
 from k2mps.core import process as processes
 from k2mps.core import project
 from k2mps.stack import checkout
@@ -557,43 +556,6 @@ def test_two_builds_may_read_one_checkout(sandbox):
     build(sandbox)
     with checkout.Checkout(sandbox.checkout).reading():
         assert "nothing to do" in build(sandbox)
-
-
-def test_status_shows_a_running_build(sandbox):
-    process, _ = start_slow_build(sandbox)
-    out = sandbox.ok("status")
-    assert re.search(r"^build: building cpu-\S+.*; the log is \S+/build\.log$", out, re.MULTILINE)
-    assert out.endswith("next: wait for the build\n")
-    assert json.loads(sandbox.ok("status", "--json"))["building"].startswith("building cpu-")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert "building" not in sandbox.ok("status")
-
-
-def test_status_shows_how_many_steps_ninja_has_done(sandbox):
-    sandbox.obtain()
-    here, found = project.Project(sandbox.root), checkout.Checkout(sandbox.checkout)
-    assert under_way.describe(here, found) == ""
-    tree = sandbox.root / "build/cpu-torch2.13.0-x"
-    support.write(tree, {under_way.LOG: "[3/9] Building a.o\n[4/9] Building b.o\nwarning\n"})
-    with found.reading():
-        assert under_way.describe(here, found).startswith("preparing a build")
-        with project.exclusive(tree, "the tree"):
-            told = under_way.describe(here, found)
-    assert told == f"building {tree.name}, 4 of 9 steps done; the log is {tree / under_way.LOG}"
-
-
-def test_the_files_that_compilers_write_are_named_while_they_run(monkeypatch):
-    monkeypatch.setattr(processes, "SECONDS_BETWEEN_TICKS", 0.1)
-    sleep = [sys.executable, "-c", "import time; time.sleep(1)"]
-    # As ninja does, a shell runs a compiler; the compiler is several processes.
-    first, second = (shlex.join([*sleep, "-o", file]) for file in ("x/ctc.cu.o", "lib/b.so"))
-    told = []
-    processes.run(
-        ["sh", "-c", f"{first} & {second} & wait"],
-        on_tick=lambda commands: told.append(under_way.outputs(commands)),
-    )
-    assert ["b.so", "ctc.cu"] in told
 
 
 def test_ccache_is_recommended_before_a_first_build_only(sandbox, tmp_path):

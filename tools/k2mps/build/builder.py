@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.build import doctor, interpreter, provenance, toolchain, under_way
+from k2mps.build import doctor, interpreter, provenance, toolchain
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
 from k2mps.core import errors, process, replacement
@@ -45,6 +45,7 @@ RUN_HOOK = "k2_mac_run.pth"
 
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
+_LOG = "build.log"  # the file in a build tree that has ninja's output
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
@@ -265,7 +266,7 @@ class _BuildTree:
         # The advice is to install ccache.  The tool gives it before the first build, because that
         # build fills ccache's cache.
         advice = doctor.advice(doctor.system_checks(self._request.device))
-        if advice and not (self.directory / under_way.LOG).exists():
+        if advice and not (self.directory / _LOG).exists():
             self._environment.reporter.info(advice)
         steps = self.compile()
         origin = self.origin(patched_tree)
@@ -303,20 +304,17 @@ class _BuildTree:
             *(("-k", "0") if self._request.keep_going else ()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
-        log = self.directory / under_way.LOG
-        steps = total = 0
+        log = self.directory / _LOG
+        steps = 0
         with self._environment.reporter.task("building k2", log) as update, self._copied_version():
 
             def follow(line: str) -> None:
-                nonlocal steps, total
+                nonlocal steps
                 if match := process.NINJA_PROGRESS.match(line):
-                    steps, total = int(match[1]), int(match[2])
+                    steps = int(match[1])
+                    update(steps, int(match[2]), match[3].rpartition("/")[2])
 
-            def tell(commands: list[list[str]]) -> None:
-                # ninja names only steps that have ended.
-                update(steps, total, ", ".join(under_way.outputs(commands)))
-
-            outcome = self._run(command, log, follow, tell)
+            outcome = self._run(command, log, follow)
         if outcome.status != 0:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
@@ -392,7 +390,7 @@ class _BuildTree:
         matches = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
         return " ".join(matches[0]) if matches else "unknown"
 
-    def _run(self, command, log: Path, follow=lambda line: None, tell=None) -> process.Outcome:
+    def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake imports torch only to find torch's folder, so torch need not load the emulator.
@@ -412,7 +410,6 @@ class _BuildTree:
             log=log,
             environment=variables,
             on_line=follow,
-            on_tick=tell,
         )
 
     def must_configure(self) -> bool:

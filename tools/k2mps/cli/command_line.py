@@ -48,13 +48,11 @@ def main(context: click.Context, verbose: bool) -> None:
 
 
 def _show_status(session: Session) -> None:
-    from k2mps.build import under_way
     from k2mps.stack import status
 
     pin, checkout = session.upstream.pin, session.existing_if_any()
     shown = status.of_checkout(session.project, session.upstream, checkout)
     built = session.project.registered
-    building = under_way.describe(session.project, checkout)
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}")
     show(f"checkout: {shown.state.value} ({session.directory})")
@@ -67,8 +65,8 @@ def _show_status(session: Session) -> None:
         )
     if shown.patch_changes:
         show(f"patches: changed since they were applied: {errors.some(shown.patch_changes)}")
-    show(f"build: {building or (built.name if built else 'none')}")
-    show(f"next: {'wait for the build' if building else _next(shown, built)}")
+    show(f"build: {built.name if built else 'none'}")
+    show(f"next: {_next(shown, built)}")
 
 
 def _next(shown, built: Path | None) -> str:
@@ -103,7 +101,6 @@ def apply_command(session: Session) -> None:
 @command(main, "status", k2_option, json_option)
 def status_command(session: Session, as_json: bool) -> None:
     """Print the state of the checkout, the patches and the build."""
-    from k2mps.build import under_way
     from k2mps.stack import status
 
     if not as_json:
@@ -112,9 +109,8 @@ def status_command(session: Session, as_json: bool) -> None:
     checkout = session.existing_if_any()
     shown = status.of_checkout(session.project, session.upstream, checkout)
     state = "changed" if shown.patch_changes else "as applied"
-    building = under_way.describe(session.project, checkout)
     facts = {"checkout": str(session.directory), **vars(shown), "patches": state}
-    session.console.result({**facts, "building": building})
+    session.console.result(facts)
 
 
 @command(main, "build", build_options, device_option)

@@ -6,7 +6,6 @@ import re
 import select
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from k2mps.core.progress import Reporter
 
 _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
-SECONDS_BETWEEN_TICKS = 2.0
 
 # A line of ninja's progress: the number of the step, the number of all steps, the step's text.  The
 # pattern does not match step 0, in which ninja checks whether anything must be built.
@@ -55,7 +53,6 @@ def run(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] = lambda line: None,
-    on_tick: Callable[[list[list[str]]], None] | None = None,
     log: Path | None = None,
 ) -> Outcome:
     """Runs a command and waits until it ends.
@@ -66,15 +63,13 @@ def run(
     Args:
       environment: environment variables for the command, in addition to those of this process.
       on_line: called with each line when the command writes it.
-      on_tick: called every SECONDS_BETWEEN_TICKS by another thread, with the words of all commands
-        that the command has started and that still run.
       log: the file to which the whole output is written.
     """
     argv = [str(word) for word in argv]
     reporter.command(argv)
     tail: list[str] = []
     with (
-        # The log is flushed after each line, because `k2mps status` reads a build's progress in it.
+        # The log is flushed after each line, so that the user can follow it.
         open(log or os.devnull, "w", encoding="utf-8", buffering=1) as sink,
         started(
             argv,
@@ -88,7 +83,7 @@ def run(
             errors="replace",
         ) as process,
     ):
-        with process.stdout, _ticking(process.pid, on_tick):
+        with process.stdout:
             for line in process.stdout:
                 sink.write(line)
                 line = line.rstrip("\n")
@@ -179,35 +174,6 @@ def _session(leader: int) -> list[int]:
             if os.getsid(process) == leader:
                 processes.append(process)
     return processes
-
-
-@contextlib.contextmanager
-def _ticking(leader: int, on_tick: Callable[[list[list[str]]], None] | None) -> Iterator[None]:
-    """Calls `on_tick` during the context; see `run`."""
-    ended = threading.Event()
-
-    def tick() -> None:
-        while not ended.wait(SECONDS_BETWEEN_TICKS):
-            on_tick([_words(one) for one in _session(leader)])
-
-    thread = threading.Thread(target=tick, daemon=True)
-    if on_tick:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        if on_tick:
-            thread.join()
-
-
-def _words(process: int) -> list[str]:
-    """Returns the command line of a process; empty if the process has ended."""
-    if os.path.isdir("/proc/self"):
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")
-        return []
-    return output(["ps", "-o", "args=", "-p", str(process)]).split()
 
 
 def _all_processes() -> list[int]:
