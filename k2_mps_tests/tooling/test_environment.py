@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from k2mps.build import doctor, environment
+from k2mps.build import environment
 from k2mps.core import errors, pins
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
@@ -23,18 +23,6 @@ def test_a_build_for_a_mac_can_have_another_torch():
     ]
     assert [str(one.specifier) for one in chosen] == [f"=={here}", "==2.14.1", "==2.13.0"]
     assert pins.Torch("2.13.0", ("2.13.0",)).default_for(mac=True) == "2.13.0"
-
-
-@pytest.mark.parametrize(
-    "torch, macos, known", [("2.14.0", "15.5", 1), ("2.15.0", "15.5", 0), ("2.14.0", "", 0)]
-)
-def test_doctor_warns_of_known_faults_of_torch(torch, macos, known):
-    project = Project(support.TOOLS.parent)
-    found = doctor.torch_faults(project, torch, macos)
-    ends = [check for check in found if "two threads" in check.found]
-    assert len(ends) == known
-    assert all(check.verdict == "warning" and check.fix.startswith("https://") for check in found)
-    assert doctor.lacking(found) == []
 
 
 PYPROJECT = """\

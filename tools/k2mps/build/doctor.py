@@ -9,7 +9,6 @@ import enum
 import glob
 import os
 import platform
-import runpy
 import shutil
 import sys
 import sysconfig
@@ -18,7 +17,6 @@ from pathlib import Path
 
 from k2mps.core import errors, git, process
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 
 CLANG = 19
 _MAC = sys.platform == "darwin"
@@ -63,9 +61,7 @@ class Check:
         """The result of the check in one word, for the table."""
         if self.ok:
             return "ok"
-        if self.needed:
-            return "MISSING"
-        return "warning" if self.found else "absent"
+        return "MISSING" if self.needed else "absent"
 
 
 def examine(device: Device) -> list[Check]:
@@ -107,33 +103,6 @@ def cross_checks() -> list[Check]:
     """Returns the further checks for a wheel for macOS that is built on Linux."""
     linker = shutil.which(f"ld64.lld-{CLANG}") or ""
     return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
-
-
-def torch_faults(project: Project, torch: str, macos: str) -> list[Check]:
-    """Returns the known faults of a version of torch on a version of macOS, as failed checks.
-
-    The package k2_mac has the table of these faults.
-
-    Args:
-      macos: the version of macOS, such as "14.5"; empty on other systems.  If it is empty, the
-        result is empty.
-    """
-    table = project.root / "k2_mac/faults.py"
-    if not macos or not table.is_file():
-        return []
-    # The table is run as a program, because `import k2_mac` would import k2.
-    known_faults = runpy.run_path(str(table))["known_faults"]
-    return [
-        Check(
-            f"torch {torch} on macOS {macos}",
-            "without a known fault",
-            fault.what,
-            fix=fault.link,
-            ok=False,
-            needed=False,
-        )
-        for fault in known_faults(torch, macos)
-    ]
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:

@@ -5,14 +5,13 @@ commands.
 """
 
 import itertools
-import platform
 from pathlib import Path
 
 import click
 
 from k2mps import __version__
 from k2mps.cli import patches, wheels
-from k2mps.cli.session import Session, build_options, command, device_option, json_option, k2_option
+from k2mps.cli.session import Session, build_options, command, device_option, k2_option
 from k2mps.core import errors
 
 # The order of the commands in --help.
@@ -98,7 +97,8 @@ def apply_command(session: Session) -> None:
     )
 
 
-@command(main, "status", k2_option, json_option)
+@command(main, "status", k2_option)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
 def status_command(session: Session, as_json: bool) -> None:
     """Print the state of the checkout, the patches and the build."""
     from k2mps.stack import status
@@ -180,31 +180,25 @@ def _train_without_k2(session: Session, error: errors.UnreachableError) -> None:
     session.console.info(missing)
 
 
-@command(main, "doctor", device_option, json_option)
-def doctor_command(session: Session, device: str, as_json: bool) -> None:
+@command(main, "doctor", device_option)
+def doctor_command(session: Session, device: str) -> None:
     """List what a build needs, and how to install what is missing."""
     from k2mps.build import doctor
 
-    environment = session.environment
-    torch = environment.version_of("torch") or environment.upstream.torch.default_for(mac=True)
-    faults = doctor.torch_faults(environment.project, torch, platform.mac_ver()[0])
-    checks = [*doctor.examine(doctor.Device(device)), *faults]
-    if as_json:
-        session.console.result(checks)
-    else:
-        rows = [
-            (
-                check.verdict,
-                check.name,
-                check.found or "nothing",
-                check.wanted,
-                "" if check.ok else check.fix,
-            )
-            for check in checks
-        ]
-        session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
+    checks = doctor.examine(doctor.Device(device))
+    rows = [
+        (
+            check.verdict,
+            check.name,
+            check.found or "nothing",
+            check.wanted,
+            "" if check.ok else check.fix,
+        )
+        for check in checks
+    ]
+    session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
     advice = doctor.advice(checks)
-    if advice and not as_json:
+    if advice:
         session.console.info(advice)
     lacking = doctor.lacking(checks)
     if lacking:

@@ -153,7 +153,6 @@ device_option = click.option(
     default="mps",
     help="the device to build for; on Linux mps is emulated",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 def build_options(command):
