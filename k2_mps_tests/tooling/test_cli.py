@@ -178,13 +178,6 @@ def test_names_are_utf8_in_any_locale(sandbox):
     assert "größe" in found[0].stdout and found[0].stdout == found[1].stdout
 
 
-@pytest.mark.parametrize("end", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_no_error(sandbox, end):
-    command = shlex.join(sandbox.command("status"))
-    result = sandbox.program("sh", "-c", f"{command} {end}")
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("where", [">/dev/full", "| true"], ids=["a full device", "no reader"])
 def test_an_output_that_cannot_be_written_is_at_most_one_error(sandbox, where):
     command = shlex.join(sandbox.command("lint"))

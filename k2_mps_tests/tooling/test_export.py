@@ -306,19 +306,6 @@ def test_a_commit_of_a_patch_has_the_patchs_author(sandbox, k2):
     assert who == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
 
 
-def test_a_file_system_without_modes_changes_nothing(sandbox, k2):
-    """On such a file system, files seem executable even if git records that they are not."""
-    support.commit(k2, "more: a script", {"script": "#!/bin/sh\n"})
-    sandbox.ok("export")
-    git(sandbox.root, "init", "--quiet")
-    git(sandbox.root, "add", "patches", "upstream.toml")
-    git(sandbox.root, "config", "core.fileMode", "false")
-    support.shell(sandbox.root, "chmod -R +x patches upstream.toml")
-    assert "already applied" in sandbox.ok("apply")
-    assert '"patches": "as applied"' in sandbox.ok("status", "--json")
-    assert "is up to date already" in sandbox.ok("export")
-
-
 def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):
     """Follows the advice of the error: export overwrites nothing that the branch lacks."""
     support.shell(sandbox.root, "git init -q; git add patches upstream.toml; git commit -qm first")

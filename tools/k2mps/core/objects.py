@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import errors
 from k2mps.core.git import Git, Result, split_z
 from k2mps.core.progress import Reporter
 
@@ -63,23 +62,7 @@ def read(path: str | Path) -> File:
     """
     with open(path, "rb") as file:
         content = file.read()
-    script = content.startswith(b"#!") and os.access(path, os.X_OK)
-    return File(content, script and _is_executable(Path(path)))
-
-
-def _is_executable(script: Path) -> bool:
-    """Whether a script is executable.
-
-    On a file system without modes, the mode in git's index decides.  A script that the index lacks
-    counts as executable.
-    """
-    folder = Git(script.parent)
-    try:
-        modes = folder.run("config", "--type=bool", "core.fileMode").stdout
-        staged = folder.run("ls-files", "--stage", "--", script.name).stdout
-    except errors.RequirementMissingError:  # there is no git
-        return True
-    return modes != b"false\n" or not staged.startswith(FILE_MODE.encode())
+    return File(content, content.startswith(b"#!") and os.access(path, os.X_OK))
 
 
 class Entry(NamedTuple):
