@@ -20,7 +20,6 @@ from k2mps.stack.checkout import Checkout
 
 REF = "refs/k2mps/applied"
 _CONFIG = "upstream.toml"
-_EXPORTED = "exported"  # the message of the commit, if an export has written patches/
 
 
 class Applied(NamedTuple):
@@ -29,12 +28,11 @@ class Applied(NamedTuple):
     id: str  # the commit that the ref names
     tip: str  # its parent: the last commit of the applied series
     files: Mapping[str, Entry]  # patches/ and upstream.toml, by path in the project
-    exported: bool  # whether an export has written the files, so that they are as git writes them
 
 
 def read(checkout: Checkout) -> Applied | None:
     """Reads the ref; returns None if the series was never applied in this checkout."""
-    result = checkout.git.run("for-each-ref", "--format=%(objectname) %(parent) %(subject)", REF)
+    result = checkout.git.run("for-each-ref", "--format=%(objectname) %(parent)", REF)
     if result.status or "broken ref" in result.stderr:
         raise errors.K2mpsError(
             f"{REF} of {checkout.directory} is broken",
@@ -42,8 +40,8 @@ def read(checkout: Checkout) -> Applied | None:
             next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply; nothing is"
             " lost, because patches/ and branch k2-mps stay",
         )
-    id_, tip, subject = (*os.fsdecode(result.stdout).strip("\n").split(" "), "", "")[:3]
-    return Applied(id_, tip, checkout.objects.entries(id_), subject == _EXPORTED) if tip else None
+    id_, _, tip = os.fsdecode(result.stdout).strip("\n").partition(" ")
+    return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
 
 def files(project: Project) -> dict[str, File]:
@@ -77,16 +75,13 @@ def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list
     return sorted(path for path in paths if first.get(path) != second.get(path))
 
 
-def commit(
-    checkout: Checkout, old: Applied | None, contents: Mapping[str, File], tip: str, exported: bool
-) -> str:
+def commit(checkout: Checkout, old: Applied | None, contents: Mapping[str, File], tip: str) -> str:
     """Makes a commit for the ref; the caller must move the ref to the commit.
 
     Args:
       old: the contents of the ref, whose blobs the repository has.
       contents: patches/ and upstream.toml.
       tip: the last commit of the series.
-      exported: see `Applied`.
     """
     who = f"{FROM} 0 +0000"
     stored = old.files if old else {}
@@ -95,5 +90,5 @@ def commit(
         for path, file in contents.items()
     }
     # The empty path stands for the tree of the parent, which is removed.
-    described = importable(tip, {"": None, **new}, exported * _EXPORTED, who, who)
+    described = importable(tip, {"": None, **new}, "", who, who)
     return checkout.objects.import_commits([described])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
 from k2mps.core.git import quoted
-from k2mps.core.objects import EXECUTABLE_MODE, Entry, File
+from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin
 from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
@@ -31,34 +31,10 @@ class Plan(NamedTuple):
     removed: tuple[str, ...]  # the paths of existing files that must be removed
 
 
-class _Known(NamedTuple):
-    """What patches/ has, so that it need not be made again."""
-
-    patches: Mapping[str, Patch]  # by name
-    # The files that an export has written, and their tree entries, by path in the project.
-    files: Mapping[str, File]
-    entries: Mapping[str, Entry]
-
-    def has_diff(self, name: str, changes: Sequence[Change]) -> bool:
-        """Whether a patch was exported, and makes the edits of a commit with these changes."""
-        if f"patches/{name}" not in self.entries or name not in self.patches:
-            return False
-        deleted = Entry("", "0" * 40)
-        return self.patches[name].edits == [
-            (change.path, *change.old, *(change.new or deleted)) for change in changes if change.old
-        ]
-
-    def file(self, change: Change) -> File | None:
-        """Returns the file that a commit adds, if it was exported."""
-        path = f"patches/files/{change.path}"
-        return self.files[path] if self.entries.get(path) == change.new else None
-
-
 def plan(
     checkout: Checkout,
     commits: Sequence[Commit],
     old: Mapping[str, File],
-    exported: Mapping[str, Entry],
     pin: Pin,
     new_pin: Pin | None = None,
 ) -> Plan:
@@ -67,8 +43,6 @@ def plan(
     Args:
       commits: the commits, the oldest first.
       old: patches/ and upstream.toml as they are, by path in the project.
-      exported: the files of `old` that an export has written.  Of these, only patches and new files
-        whose blob ids have changed are made and checked again.
       pin: the pin in upstream.toml.
       new_pin: the pin that replaces it; None if it stays.
     Raises:
@@ -79,8 +53,7 @@ def plan(
     old_patches = _patches(old, order)
     names = names_of(commits, old_patches)
     order = series_file.render_order(order, names)
-    known = _Known(old_patches, {path: old[path] for path in exported}, exported)
-    series = _series(checkout, (new_pin or pin).commit, commits, names, known, order)
+    series = _series(checkout, (new_pin or pin).commit, commits, names, old_patches, order)
     if new_pin and new_pin != pin:
         config = File(pins.with_pin(config.content.decode("utf-8"), new_pin).encode("utf-8"))
     contents = {
@@ -114,14 +87,14 @@ def _series(
     pin: str,
     commits: Sequence[Commit],
     names: Sequence[str],
-    known: _Known,
+    old: Mapping[str, Patch],
     order: bytes,
 ) -> Series:
     """Makes patches of the commits.
 
     Args:
       names: the file names of the patches.
-      known: what patches/ has.
+      old: the patches that patches/ has, by name.
       order: the contents of patches/series.
     Raises:
       K2mpsError: no patch can express a commit.
@@ -130,18 +103,13 @@ def _series(
     remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
     _check_followers(commits, where, pin)
     changes_by_id = checkout.changes_of(commits)
-    diffs = {
-        commit.id: known.patches[name].diff
-        for commit, name in zip(commits, names)
-        if known.has_diff(name, changes_by_id[commit.id])
-    }
-    diffs |= _diffs(checkout, [commit for commit in commits if commit.id not in diffs])
+    diffs = _diffs(checkout, commits)
     added = {
         id_: [change for change in changes if not change.old]
         for id_, changes in changes_by_id.items()
     }
     blobs = checkout.objects.blobs(
-        change.new.id for some in added.values() for change in some if not known.file(change)
+        change.new.id for changes in added.values() for change in changes
     )
     _, groups = series_file.parse(order)
     files: dict[str, File] = {}
@@ -151,7 +119,7 @@ def _series(
         patch = _patch_of(
             commit,
             name,
-            status=known.patches[name].status if name in known.patches else first,
+            status=old[name].status if name in old else first,
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
         )
@@ -160,11 +128,8 @@ def _series(
                 raise errors.SeriesError("its date is before 1970", next_command=remedy)
             if conflict_markers.ADDED.search(patch.diff):
                 raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
-            files |= {
-                change.path: known.file(change) or _new_file(change, blobs)
-                for change in added[commit.id]
-            }
-            if patch != known.patches.get(name) and patch_text.parse(name, patch.render()) != patch:
+            files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
+            if patch != old.get(name) and patch_text.parse(name, patch.render()) != patch:
                 raise errors.SeriesError(
                     "a line of its message is '---', or has unusual white space",
                     next_command=remedy,

@@ -147,14 +147,7 @@ class Transaction:
         """
         if self.project.patches.is_symlink():
             patch_folder.read(self.project.patches, "series")  # raises the error for a link
-        old = self.applied
-        exported = {
-            path: entry
-            for path, entry in (old.files if old and old.exported else {}).items()
-            if self.entries.get(path) == entry
-        }
-        now = self.project.upstream().pin
-        return extraction.plan(self.checkout, commits, self.files, exported, now, pin)
+        return extraction.plan(self.checkout, commits, self.files, self.project.upstream().pin, pin)
 
     def check_files(self, plan: Plan, command: str) -> None:
         """Raises an error if a plan would overwrite a file that someone has changed.
@@ -238,18 +231,11 @@ class Transaction:
           contents: patches/ and upstream.toml, as an export has written them; None for `files`.
           branch: a move of branch k2-mps, which happens together with the move of the ref.
         """
-        exported = contents is not None
-        contents = contents if exported else self.files
-        entries = applied.entries(contents) if exported else self.entries
-        old = self.applied
-        changed = applied.differing(old.files, entries) if old else []
-        # If only the order has changed, or a patch was deleted, the other files are as exported.
-        edited = [path for path in changed if path in entries and path != "patches/series"]
-        exported = exported or bool(old and old.exported and not edited)
-        if old and (old.tip, changed, old.exported) == (tip, [], exported):
+        old, entries = self.applied, applied.entries(contents) if contents else self.entries
+        if old and (old.tip, old.files) == (tip, entries):
             commit = old.id
         else:
-            commit = applied.commit(self.checkout, old, contents, tip, exported)
+            commit = applied.commit(self.checkout, old, contents or self.files, tip)
         # Another program may have written the ref, so it may exist even if `applied` is None.  git
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
