@@ -104,7 +104,6 @@ def test_a_quick_command_imports_nothing_heavy(empty, arguments):
         (["statsu"], 2, "Did you mean 'status'?"),
         (["build", "--devcie", "mps"], 2, "Did you mean '--device'?"),
         (["rebase"], 2, "Missing option '--onto'"),
-        (["wheel", "--python", "python3"], 2, "make PYTHON=PROGRAM"),
         (["wheel", "--sdk", "."], 2, "give --target macos-arm64 --quick as well"),
         (["test", "nope"], 1, "there is no suite 'nope' on this system\n  next: k2mps test docs "),
     ],

@@ -2,7 +2,6 @@
 
 import ctypes
 import dataclasses
-import shutil
 import sys
 from pathlib import Path
 
@@ -52,15 +51,6 @@ def test_facts_of_the_running_python():
     assert all(hasattr(ctypes.pythonapi, name) for name in symbols)
 
 
-def test_a_name_is_looked_up_as_a_shell_does(monkeypatch, tmp_path):
-    (tmp_path / "that-python").symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = interpreter.find("that-python")
-    assert found.program == str(tmp_path / "that-python")
-    monkeypatch.chdir(tmp_path)
-    assert interpreter.find("./that-python").program == found.program
-
-
 def test_another_version_needs_its_headers(stand_in, tmp_path):
     program = stand_in(
         "sys.version_info = (3, 14, 2, 'final', 0)",
@@ -86,14 +76,13 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
         (["sys.abiflags = 't'"], "flags 't'"),
         (["sys.abiflags = 'd'"], "flags 'd'"),
         (["sys.exit(1)"], "its output: nothing"),
-        ([], "/nowhere/python3.12\nwhy: there is no such program"),
         (["print('1')", "sys.exit()"], "its output: 1"),
     ],
 )
 def test_a_python_that_can_have_no_wheel_is_refused(stand_in, lines, why):
     with pytest.raises(errors.RequirementMissingError) as caught:
-        interpreter.find(stand_in(*lines) if lines else "/nowhere/python3.12")
-    assert why in str(caught.value) and "--python" in str(caught.value)
+        interpreter.find(stand_in(*lines))
+    assert why in str(caught.value)
 
 
 def test_a_toolchain_names_extensions_for_its_python(tmp_path):
@@ -110,38 +99,8 @@ def test_a_toolchain_runs_this_python(tmp_path):
     assert found == f"2.99.0 {HERE.replace('.', ' ')}\n"
 
 
-def unpacked(folder: Path, name: str) -> Path:
-    """Writes the headers of a Python that cannot run on this machine; returns their folder."""
-    headers = folder / "usr/include" / name
-    numbers = zip(("MAJOR", "MINOR", "MICRO"), (3, 13, 5))
-    lines = "".join(f"#define PY_{kind}_VERSION\t{number}\n" for kind, number in numbers)
-    support.write(headers, {"Python.h": "", "patchlevel.h": lines})
-    return headers
-
-
-@pytest.mark.parametrize("library", ["lib/libpython3.13.so.1.0", "bin/python3.13"])
-def test_a_folder_can_have_a_python_of_another_system(tmp_path, library):
-    headers = unpacked(tmp_path, "python3.13")
-    found = interpreter.find(tmp_path)
-    for other in (found.library, "/bin/true", "/etc/passwd"):
-        with pytest.raises(errors.RequirementMissingError, match=f"{other} exports nothing of"):
-            dataclasses.replace(found, library=other).symbols()
-    file = tmp_path / "usr" / library
-    file.parent.mkdir()
-    (file.parent / "libpython3.13.a").write_bytes(b"-")
-    (file.parent / "libpython3.13.so").symlink_to("libpython3.13.so.1.0")
-    shutil.copy(interpreter.find().library, file)
-    found = interpreter.find(tmp_path)
-    assert (found.number, found.tag, found.include) == ("3.13.5", "cp313", str(headers))
-    found.check_headers()
-    assert "PyLong_FromLong" in found.symbols()
-
-
-@pytest.mark.parametrize("names", [[], ["python3.13t"], ["python3.12", "python3.13"]])
-def test_a_folder_without_exactly_one_python_is_refused(tmp_path, names):
-    for name in names:
-        unpacked(tmp_path, name)
-    with pytest.raises(errors.RequirementMissingError) as caught:
-        interpreter.find(tmp_path)
-    assert "like include/python3.12; there is" in str(caught.value)
-    assert all(name in str(caught.value) for name in names or ["none"])
+@pytest.mark.parametrize("library", ["/nowhere/libpython3.so", "/bin/true", "/etc/passwd"])
+def test_a_library_without_pythons_symbols_is_refused(library):
+    found = dataclasses.replace(interpreter.find(), library=library)
+    with pytest.raises(errors.RequirementMissingError, match=f"{library} exports nothing of"):
+        found.symbols()

@@ -69,7 +69,6 @@ class Request:
     # Whether the build is only a check.  Such a build optimizes little, and compiles several source
     # files as one.
     quick: bool = False
-    python: str | None = None  # the Python of a crossed build, by name or path; None for .venv
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests instead of its Python module
@@ -241,7 +240,7 @@ class _BuildTree:
         self.python_tag = environment.python_tag
         if request.crossed:
             torch = torch_requirement(environment.upstream.torch, request.torch, request.crossed)
-            python = interpreter.find(request.python or environment.python)
+            python = interpreter.find(environment.python)
             self._toolchain = toolchain.assemble(environment, torch, python)
             if request.sdk:
                 self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)

@@ -10,11 +10,6 @@ from k2mps.cli.session import Session, build_options, command, k2_option
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
-_python_option = click.option(
-    "--python",
-    metavar="PROGRAM|DIR",
-    help="the Python that the wheel is for: a program, or a folder with its files; default .venv's",
-)
 
 
 @click.group("wheel", invoke_without_command=True, subcommand_metavar="[COMMAND]")
@@ -25,7 +20,6 @@ _python_option = click.option(
     default="native",
     help="the system that the wheel is for",
 )
-@_python_option
 @click.option(
     "--quick", is_flag=True, help="optimize little, if the wheel is only a check of the build"
 )
@@ -35,14 +29,10 @@ _python_option = click.option(
     help="with --quick: check the sources by compiling and linking with Apple's SDK in this folder",
 )
 @click.pass_context
-def wheel_command(
-    context: click.Context, target: str, python: str | None, quick: bool, sdk: Path | None
-) -> None:
-    """Make a wheel of the patched k2 and verify it.
+def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | None) -> None:
+    """Make a wheel of the patched k2 for the Python of .venv, and verify it.
 
-    If the wheel is for this machine, the command also imports it in a clean environment. A
-    cross-built wheel can be for a Python other than .venv's, if that Python's headers are there. If
-    --python names a folder, the Python in it is not run, so it may be for another system.
+    If the wheel is for this machine, the command also imports it in a clean environment.
     """
     if context.invoked_subcommand:
         return
@@ -53,19 +43,12 @@ def wheel_command(
 
     on_mac = sys.platform == "darwin"
     crossed = target == "macos-arm64" and not on_mac
-    if python and not crossed:
-        raise click.UsageError(
-            "--python is only for cross-built wheels; a wheel for this machine is for the Python of"
-            " .venv, which make PYTHON=PROGRAM chooses when it makes .venv"
-        )
     if sdk and not (crossed and quick):
         raise click.UsageError(
             "--sdk is a check of a cross build: give --target macos-arm64 --quick as well, on Linux"
         )
     device = "mps" if crossed or on_mac else "cpu"
-    request = session.request(
-        device, for_wheel=True, crossed=crossed, python=python, quick=quick, sdk=sdk
-    )
+    request = session.request(device, for_wheel=True, crossed=crossed, quick=quick, sdk=sdk)
     # This check comes first, because a clone of k2 takes time.
     builder.check_system(session.environment, request)
     if sdk:
@@ -80,13 +63,13 @@ def wheel_command(
     session.console.info(f"{path}: {LABEL if crossed else checked}")
 
 
-@command(wheel_command, "verify", k2_option, _python_option)
+@command(wheel_command, "verify", k2_option)
 @_wheel_argument
-def verify_command(session: Session, python: str | None, wheel: Path) -> None:
+def verify_command(session: Session, wheel: Path) -> None:
     """Check a wheel against torch and the patched k2."""
     from k2mps.wheel import verify
 
-    verify.check(wheel, session.environment, session.obtain(), python)
+    verify.check(wheel, session.environment, session.obtain())
     session.console.info(f"{wheel.name}: verified")
 
 

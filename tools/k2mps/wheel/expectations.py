@@ -56,24 +56,20 @@ class Reference:
     interpreter: Interpreter = dataclasses.field(default_factory=find)  # the wheel's Python
 
 
-def gather(
-    wheel: WheelFile, environment: Environment, checkout: Checkout, program: str | None = None
-) -> Reference:
+def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Reference:
     """Makes the reference for a wheel.
 
-    Args:
-      program: the wheel's Python, by name or path, or a folder with it; None for .venv's Python.
     Raises:
-      CheckFailedError: the wheel is for another Python than `program`.
+      CheckFailedError: the wheel is for another Python than .venv's.
     """
     project, upstream = environment.project, environment.upstream
-    interpreter = find(program or environment.python)
+    interpreter = find(environment.python)
     if wheel.tag.interpreter != interpreter.tag:
         raise errors.CheckFailedError(
             f"{wheel.path.name} is not for {interpreter.tag}",
             why=f"the wheel's symbols would be compared with those of {interpreter.program}",
-            next_command=f"k2mps wheel verify {wheel.path} --python PROGRAM, with"
-            " the Python that it is for",
+            next_command="verify the wheel in a clone whose .venv has the wheel's Python"
+            ": make build PYTHON=PROGRAM",
         )
     environment.install_extra("wheels")
     tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))

@@ -61,7 +61,7 @@ def make(environment: Environment, checkout: Checkout, request: builder.Request)
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
     pack(draft, description, contents(project, checkout, built, description))
-    verify.check(draft, environment, checkout, request.python)
+    verify.check(draft, environment, checkout)
     if not request.crossed:
         _try_import(environment, draft, built.origin["patched_tree"])
     wheel = directory / draft.name

@@ -30,19 +30,16 @@ _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
 _BUILD_PATH = rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)/[\w.+/-]+"
 
 
-def check(
-    path: Path, environment: Environment, checkout: Checkout, python: str | None = None
-) -> None:
+def check(path: Path, environment: Environment, checkout: Checkout) -> None:
     """Raises CheckFailedError if a wheel has problems.
 
     Args:
       checkout: a checkout of k2, in whose repository the commits of the series are made.
-      python: the wheel's Python, by name or path, or a folder with it; None for .venv's Python.
     """
     with environment.reporter.task(f"verifying {path.name}"):
         # The wheel is read before `gather` downloads anything.
         wheel = WheelFile(path)
-        problems = list(verify(wheel, gather(wheel, environment, checkout, python)))
+        problems = list(verify(wheel, gather(wheel, environment, checkout)))
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
         raise errors.CheckFailedError(
