@@ -403,11 +403,6 @@ def test_a_folder_that_is_no_checkout_is_refused(sandbox, folder, message):
     assert message in sandbox.fails(1, "apply", "--k2", str(path))
 
 
-def test_a_missing_checkout_is_refused(sandbox, tmp_path):
-    message = sandbox.fails(1, "apply", "--k2", str(tmp_path / "missing"))
-    assert "there is no k2 checkout" in message
-
-
 def test_a_configuration_that_git_cannot_read_is_named(sandbox, k2):
     sandbox.config.write_text("[broken\n")
     message = sandbox.fails(1, "apply")

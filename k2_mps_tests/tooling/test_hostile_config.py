@@ -160,12 +160,3 @@ def test_the_umask_changes_no_commit(sandbox, reference):
     finally:
         os.umask(old)
     assert git(sandbox.checkout, "rev-parse", "k2-mps") == reference["tip"]
-
-
-def test_the_users_insteadof_is_honoured(sandbox):
-    """The tool honours git's setting insteadOf, in which users name a mirror."""
-    url = "https://upstream.invalid/k2.git"
-    sandbox.write_config(sandbox.pin, url)
-    sandbox.config.write_text(f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n')
-    sandbox.ok("apply")
-    assert sandbox.state() == "applied"

@@ -75,15 +75,13 @@ class Wheel:
 
     Attributes:
       clone: the clone of k2-mps that made the wheel.
-      output: what the tool printed.
       path: the path of the wheel.
       package: the sorted names of the files outside of the folder .dist-info.
       metadata: {name without the folder: bytes} of the files in .dist-info.
     """
 
-    def __init__(self, clone, output):
+    def __init__(self, clone):
         self.clone = clone
-        self.output = output
         self.path = the_wheel(clone)
         self.package = []
         self.metadata = {}
@@ -105,7 +103,8 @@ class Wheel:
 @pytest.fixture(scope="module")
 def wheel(make_empty, tmp_path_factory):
     clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("wheel"))))
-    return Wheel(clone, clone.ok("wheel"))
+    clone.ok("wheel")
+    return Wheel(clone)
 
 
 def test_the_name_of_the_wheel_has_the_versions(wheel):
@@ -113,10 +112,6 @@ def test_the_name_of_the_wheel_has_the_versions(wheel):
     torch = re.escape(wheel.clone.torch)
     name = rf"k2-1\.0\.dev20231114\+cpu\.torch{torch}-{tag}-{tag}-\w+\.whl"
     assert re.fullmatch(name, wheel.path.name)
-
-
-def test_the_tool_tries_the_wheel(wheel):
-    assert "verified, imported in a clean environment" in wheel.output
 
 
 def test_the_wheel_has_the_package(wheel):
@@ -135,10 +130,6 @@ def test_the_wheel_has_the_package(wheel):
 
 def test_the_wheel_requires_the_torch_of_the_build(wheel):
     assert f"Requires-Dist: torch=={wheel.clone.torch}" in wheel.lines()
-
-
-def test_the_metadata_say_how_the_wheel_was_built(wheel):
-    assert "built: native" in wheel.lines()
 
 
 def test_the_wheel_has_the_licence(wheel):

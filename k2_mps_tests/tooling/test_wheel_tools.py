@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 from k2mps.build import provenance, toolchain
-from k2mps.core import errors, pins
+from k2mps.core import errors
 from k2mps.wheel import contents
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
@@ -105,14 +105,6 @@ def test_pip_refuses_a_wheel_for_a_later_python(tmp_path):
     assert 'data-requires-python="&gt;=3.10"' in text
     page.write_text(text.replace("&gt;=3.10", "&gt;=4"))
     assert pip(page.as_uri(), "k2", tmp_path / "got").returncode != 0
-
-
-def test_pip_refuses_a_wheel_with_another_hash(tmp_path):
-    path = case().written(tmp_path / "wheels")
-    page = write_index(path.parent)
-    path.write_bytes(case(compiler="Clang 20").written(tmp_path / "other").read_bytes())
-    result = pip(page.as_uri(), "k2", tmp_path / "got")
-    assert result.returncode != 0 and "HASH" in result.stdout + result.stderr
 
 
 def test_wheel_index_writes_mps_html(empty, tmp_path):
@@ -249,21 +241,6 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
         assert info.name == f"k2-{OURS}.dist-info"
 
 
-def test_k2utils_finds_the_wheel_for_the_installed_torch(tmp_path):
-    """k2utils itself reads only the pages of k2, so the test gives k2utils the page of k2-mps."""
-    for torch in ("2.12.0", "2.13.0"):
-        case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}").written(tmp_path)
-    page = write_index(tmp_path, "https://example.org/wheels")
-    links = common.fetch_wheel_links(page.as_uri())
-    wanted = common.TorchInfo(common.Version("2.13.0"), "cpu", None)
-    found = common.select_wheel(links, wanted, K2)
-    assert str(found.version) == OURS
-    assert found.url.startswith("https://example.org/wheels/k2-")
-    with pytest.raises(common.InstallError, match="No pre-built k2 wheel matches"):
-        other = common.TorchInfo(common.Version("2.14.0"), "cpu", None)
-        common.select_wheel(links, other, K2)
-
-
 def release(folder: Path) -> set[str]:
     """Writes a wheel for each torch and Python of a release; returns the wheels' names."""
     words = (sys.executable, ROOT / "ci/wheel_matrix.py", "--all")
@@ -292,15 +269,3 @@ def test_k2utils_finds_each_wheel_of_a_release(tmp_path, monkeypatch):
         torch = common.TorchInfo(common.Version(version.rsplit("torch", 1)[1]), "cpu", None)
         url = common.select_wheel(links, torch, K2).url
         assert url.startswith(f"https://example.org/{quote(name)}#sha256=")
-
-
-@pytest.mark.parametrize("torch", pins.load(ROOT / "upstream.toml").torch.supported)
-def test_pip_takes_the_wheel_of_the_named_torch_from_the_page_of_a_release(tmp_path, torch):
-    release(tmp_path)
-    page = write_index(tmp_path).as_uri()
-    on_mac = ["--platform", "macosx_15_0_arm64", "--python-version", "3.12", "--abi", "cp312"]
-    wanted = f"k2==1.24.4.post20250714+mps.cpu.torch{torch}"
-    result = pip(page, wanted, tmp_path / "got", *on_mac, "--only-binary=:all:")
-    assert result.returncode == 0, result.stdout + result.stderr
-    [got] = (tmp_path / "got").iterdir()
-    assert got.name.startswith(f"k2-1.24.4.post20250714+mps.cpu.torch{torch}-cp312-")

@@ -245,13 +245,3 @@ def test_the_page_explains_each_file_of_ci():
     assert explained == {path.name for path in (ROOT / "ci").iterdir()} - {"README.md"}
     caller = (ROOT / ".ci/run").read_text()
     assert "../ci/run" in caller
-
-
-@pytest.mark.parametrize("product, made_by", table_of("## Each product"))
-def test_each_product_is_made_as_the_page_says(product, made_by):
-    """A cell of the table links to files; each file must have the texts quoted after its link."""
-    linked = re.findall(r"\[[\w.-]+\]\(([\w./-]+)\): (.*?)(?=; \[|; its|; the suite|$)", made_by)
-    for file, texts in linked:
-        for text in re.findall("`([^`]+)`", texts):
-            assert text in (ROOT / "ci" / file).read_text(), product
-    assert linked or "by hand" in made_by or "the suite `tooling`" in made_by
