@@ -1,6 +1,9 @@
 """`k2mps wheel` makes a wheel of the small stand-in for k2, for this machine."""
 
+import base64
 import copy
+import csv
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -126,6 +129,18 @@ def test_the_wheel_has_the_package(wheel):
         "k2_mac/provenance.py",
         "k2_mac_run.pth",
     ]
+
+
+def test_the_record_has_the_hash_and_the_size_of_each_file(wheel):
+    with zipfile.ZipFile(wheel.path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    [record] = [name for name in files if name.endswith(".dist-info/RECORD")]
+    rows = {record: ["", ""]}
+    for name in files.keys() - rows.keys():
+        digest = hashlib.sha256(files[name]).digest()
+        hash_ = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        rows[name] = [f"sha256={hash_}", str(len(files[name]))]
+    assert {name: row for name, *row in csv.reader(files[record].decode().splitlines())} == rows
 
 
 def test_the_wheel_requires_the_torch_of_the_build(wheel):

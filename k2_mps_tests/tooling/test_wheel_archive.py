@@ -1,18 +1,13 @@
 """A file that is no wheel of k2-mps, or is damaged, causes one clear error."""
 
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from k2mps.build import doctor
 from k2mps.core import errors
-from k2mps.wheel import expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.index import write as write_index
-from k2mps.wheel.verify import verify
 
 from k2_mps_tests.tooling import test_wheel_tools
 
@@ -26,11 +21,6 @@ def good(tmp_path) -> Path:
     """A small wheel that can be read, and whose METADATA and RECORD are right."""
     made = test_wheel_tools.case().written(tmp_path / "wheels")
     return made.rename(made.with_name(NAME))
-
-
-def verified(path: Path) -> list[str]:
-    """Returns the problems that `verify` finds in a wheel if the patched tree has no files."""
-    return [str(each) for each in verify(WheelFile(path), expectations.Reference({}, {}, ""))]
 
 
 def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
@@ -77,20 +67,17 @@ def test_a_damaged_archive_is_one_error(empty, good, name):
 
 
 @pytest.mark.parametrize(
-    "name, check, content",
+    "name, content",
     [
-        ("METADATA", "metadata", f"{HEAD}Requires-Dist: torch nonsense;;\n".encode()),
-        ("k2mps.json", "origin", b"{"),
-        ("k2mps.json", "origin", b"null"),
-        ("k2mps.json", "origin", b'{"built": "native"}'),
-        ("k2mps.json", "origin", None),
+        ("METADATA", f"{HEAD}Requires-Dist: torch nonsense;;\n".encode()),
+        ("k2mps.json", b"{"),
+        ("k2mps.json", b"null"),
+        ("k2mps.json", b'{"built": "native"}'),
+        ("k2mps.json", None),
     ],
 )
-def test_invalid_metadata_is_a_problem(good, name, check, content):
-    before = verified(good)
+def test_a_wheel_with_invalid_metadata_gets_no_page(good, name, content):
     rewrite(good, {f"{INFO}/{name}": content})
-    added = set(verified(good)).difference(before)
-    assert any(each.startswith(f"[{check}]") for each in added)
     assert name in refused(good, of_folder)
 
 
@@ -104,22 +91,3 @@ def test_a_wheel_without_requires_python_gets_no_page(good):
 )
 def test_an_invalid_name_of_a_wheel_is_refused(good, name):
     assert "its name: " in refused(good.rename(good.with_name(name)))
-
-
-def library(folder: Path, rpath: str) -> bytes:
-    (folder / "x.c").write_text("int x(void) { return 0; }\n")
-    compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
-    command = [compiler, "-shared", "-fPIC", f"-Wl,-rpath,{rpath}", "x.c", "-o", "x.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    return (folder / "x.so").read_bytes()
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="the test's library is in ELF format")
-def test_absolute_rpaths_and_other_files_than_libraries_are_problems(good, tmp_path):
-    name = "_k2.cpython-311-x86_64-linux-gnu.so"
-    told = f"[rpath] {name}: looks for libraries in /somewhere"
-    for rpath, found in (("$ORIGIN/k2/lib", 0), ("/somewhere", 1), ("$ORIGIN:/somewhere", 1)):
-        rewrite(good, {name: library(tmp_path, rpath)})
-        assert [each for each in verified(good) if "[rpath]" in each] == [told] * found
-    rewrite(good, {name: b"text"})
-    assert f"[machine] {name}: not ELF" in verified(good)

@@ -6,7 +6,6 @@ and from installed packages.
 """
 
 import dataclasses
-import re
 import sys
 import zipfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import verify
 
-from k2_mps_tests.tooling import macos, test_wheel_archive, test_wheel_tools
+from k2_mps_tests.tooling import macos, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 TREE = "1234567890" * 4
@@ -188,15 +187,7 @@ def test_a_good_wheel_has_no_problems(case):
         (CONTEXT, None, "\x7fELF not at all", {"machine", "symbols", "kernels"}),
         ("k2/fsa.py", "pass", "import os", {"python"}),
         (INIT, None, "__dev_version__ = '1'\nfrom _k2 import answer\n", {"python"}),
-        ("METADATA", "torch==2.13.0", "torch==2.12.0", {"metadata"}),
-        ("METADATA", "torch==2.13.0", "torch>=2.13.0", {"metadata"}),
-        ("METADATA", "Requires-Dist: torch==2.13.0\n", "", {"metadata"}),
-        ("METADATA", "Name: k2\n", "Name: k3\n", {"metadata"}),
-        ("METADATA", "Version: 1.0.dev", "Version: 1.1.dev", {"metadata"}),
-        ("WHEEL", "macosx_14_0", "macosx_11_0", {"tags"}),
-        ("WHEEL", "Purelib: false", "Purelib: true", {"tags"}),
         ("k2mps.json", TREE, TREE[::-1], {"origin"}),
-        ("k2mps.json", '"dirty": false', '"dirty": true', {"origin"}),
         ("k2mps.json", "{", "", {"origin"}),
     ],
 )
@@ -221,34 +212,6 @@ def test_a_missing_added_or_changed_file_is_a_problem(case, name, old, new, chec
     }
     assert case.found() == checks
     assert "files" not in checks or case.problems()[0].file in name
-
-
-@pytest.mark.parametrize(
-    "name, old, new, wrong",
-    [
-        ("k2/torch_version.py", b"'2.13.0'", b"1", "k2/torch_version.py"),
-        ("RECORD", rb"k2/fsa.py,.*\n", b"", "k2/fsa.py"),
-        ("RECORD", rb"\Z", b"k2/gone.py,,\n", "k2/gone.py"),
-    ],
-)
-def test_a_record_that_differs_from_the_files_is_a_problem(case, name, old, new, wrong):
-    assert case.problems() == []
-    name = name if name in case.files else case.of_info(name)
-    content = WheelFile(case.path).files[name]
-    test_wheel_archive.rewrite(case.path, {name: re.sub(old, new, content)})
-    [problem] = verify(WheelFile(case.path), case.reference)
-    assert (problem.check, problem.file) == ("record", wrong)
-
-
-@pytest.mark.parametrize("tag, found", [("15_0", set()), ("14_0", {"tags"})])
-def test_a_macos_that_is_too_old_for_torch_is_a_problem(case, tag, found):
-    case.description = dataclasses.replace(
-        test_wheel_tools.case("2.15.0", patched_tree=TREE).description,
-        tag=case.description.tag.replace("14_0", tag),
-    )
-    case.files = {name: one for name, one in case.files.items() if ".dist-info" not in name}
-    case.files.update(contents.metadata_files(case.description))
-    assert case.found() == found
 
 
 IOS = 'const char text[] = "kernel void add() {}\\n"; int k2_symbol(void) { return 0; }'
@@ -289,27 +252,12 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
         assert [told in str(problem) for problem in case.problems()] == [True]
 
 
-@pytest.mark.parametrize(
-    "old, new, checks",
-    [
-        # The library then has no rpath to torch, and the signature's hash of the page is wrong.
-        (
-            rb"@loader_path/../../torch/lib\0",
-            b"@loader_path".ljust(29, b"\0"),
-            {"rpath", "libraries", "signature"},
-        ),
-        (rb".(?=kernel void)", b"\1", {"signature"}),
-        (rb"\xfa\xde\x0c\xc0", bytes(4), {"signature"}),
-        # The symbols cannot be read either: their tables are in the segment that is cut off.
-        (rb"(?<=\xfa\xde\x0c\xc0).*\Z", b"", {"signature", "symbols"}),
-    ],
-    ids=["the same rpath twice", "a changed page", "another signature", "half a signature"],
-)
-def test_a_library_whose_bytes_were_changed_is_a_problem(case, old, new, checks):
-    changed = re.sub(old, lambda _: new, case.files[CONTEXT], flags=re.DOTALL)
-    assert changed != case.files[CONTEXT]
-    case.files[CONTEXT] = changed
-    assert case.found() == checks
+def test_the_same_rpath_twice_is_a_problem(case):
+    old, new = b"@loader_path/../../torch/lib\0", b"@loader_path".ljust(29, b"\0")
+    assert old in case.files[CONTEXT]
+    case.files[CONTEXT] = case.files[CONTEXT].replace(old, new)
+    # The library then has no rpath to torch.
+    assert case.found() == {"rpath", "libraries"}
 
 
 # PyList_Gone has a name like a function of Python, but Python has no such function.

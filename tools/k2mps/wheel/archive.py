@@ -15,9 +15,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from k2mps.build import provenance
 from k2mps.core import errors, pins
 
-# The local part of a version, see contents.describe: the version of torch, and ".dirty" if the
-# build had edits.
-_LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(\.dirty)?")
+# The local part of a version, see contents.describe, has the version of torch.
+_LOCAL = re.compile(r"(?:mps\.)?cpu\.torch(\d+(?:\.\d+)*)(?:\.dirty)?")
 
 # The names in k2mps.json, see provenance.py.
 _ORIGIN = {"built", "compiler", "device", "headers", "kernels", "patched_tree", "series", "torch"}
@@ -30,10 +29,8 @@ class WheelFile:
     Attributes:
       version, tag: from the file's name.
       torch: the version of torch in the file's name; None if the name has none.
-      dirty: whether the file's name says that the build had edits.
       sha256: the digest of the file's bytes.
-      entries, files: the archive's entries, and the files' contents; both by path in the archive,
-        in the archive's order.
+      files: the files' contents, by path in the archive, in the archive's order.
       info: the path of .dist-info in the archive; empty if there is none.
 
     Raises:
@@ -49,13 +46,12 @@ class WheelFile:
         except (InvalidWheelFilename, ValueError) as error:
             raise refusal(path, f"its name: {error}") from None
         match = _LOCAL.fullmatch(self.version.local or "")
-        self.torch, self.dirty = match[1] if match else None, bool(match and match[2])
+        self.torch = match[1] if match else None
         try:
             content = path.read_bytes()
             self.sha256 = pins.sha256(content)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                self.entries = {entry.filename: entry for entry in archive.infolist()}
-                self.files = {name: archive.read(name) for name in self.entries}
+                self.files = {name: archive.read(name) for name in archive.namelist()}
         except (OSError, zipfile.BadZipFile, zlib.error) as error:
             raise refusal(path, f"it cannot be read: {error}") from None
         names = (name for name in self.files if name.endswith(".dist-info/WHEEL"))

@@ -1,20 +1,13 @@
 """Checks a wheel's libraries for the faults for which the dynamic linker would refuse them."""
 
 import functools
-import hashlib
 import io
 import posixpath
-import struct
 from collections.abc import Iterator
 
 from k2mps.build import toolchain
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.expectations import LIBRARY, Problem, Reference
-
-# Constants of Apple's header <kern/cs_blobs.h>.
-_EMBEDDED_SIGNATURE = 0xFADE0CC0
-_CODE_DIRECTORY = 0xFADE0C02
-_SHA256 = 2
 
 
 class Images:
@@ -41,7 +34,9 @@ class Images:
                 continue
             yield from self._kind(name, binary)
             yield from self._symbols(name, binary)
-            yield from self._signature(name, binary)
+            if not binary.has_code_signature:
+                fault = "not signed, but macOS on arm64 requires a signature"
+                yield Problem("signature", name, fault)
         name = "k2/lib/libk2context.dylib"
         content = self._contents.get(name, b"")
         for kernel, text in sorted(self._reference.kernels.items()):
@@ -120,59 +115,3 @@ class Images:
             return self._reference.torch[path]
         binary = self._binaries[path]
         return {symbol.name for symbol in binary.exported_symbols} if binary else set()
-
-    def _signature(self, name: str, binary) -> Iterator[Problem]:
-        fault = "not signed, but macOS on arm64 requires a signature"
-        if binary.has_code_signature:
-            fault = signature_fault(self._contents[name], binary.code_signature.data_offset)
-        if fault:
-            yield Problem("signature", name, fault)
-
-
-def signature_fault(content: bytes, offset: int) -> str:
-    """Checks a linker's code signature, which has a hash of each page of the file.
-
-    Args:
-      content: a Mach-O file.
-      offset: the offset of the signature in the file.
-    Returns:
-      The fault as text; empty if there is none.
-    """
-    try:
-        signature, _, _, _, start = struct.unpack_from(">5I", content, offset)
-        start += offset
-        directory, *_, hashes, _, _, pages, limit = struct.unpack_from(">9I", content, start)
-        size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
-    except struct.error:
-        return "its signature is cut off"
-    page = 1 << log_page
-    if (signature, directory) != (_EMBEDDED_SIGNATURE, _CODE_DIRECTORY):
-        return "its signature cannot be read"
-    if kind != _SHA256 or limit != offset or page < 4096 or pages != -(-limit // page):
-        return "its signature is not one of the whole file with SHA-256"
-    for number in range(pages):
-        begin = number * page
-        digest = hashlib.sha256(content[begin : min(begin + page, limit)]).digest()
-        where = start + hashes + number * size
-        if digest != content[where : where + size]:
-            return f"page {number} is not the one that was signed"
-    return ""
-
-
-def rpath_problems(wheel: WheelFile) -> Iterator[Problem]:
-    """Yields a problem for each rpath in a Linux wheel's libraries that leads out of the wheel."""
-    import lief
-
-    lief.logging.disable()
-    tags = (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH)
-    for name, content in sorted(wheel.files.items()):
-        if not LIBRARY.fullmatch(name):
-            continue
-        binary = lief.ELF.parse(io.BytesIO(content))
-        if binary is None:
-            yield Problem("machine", name, "not ELF")
-            continue
-        entries = [entry for entry in binary.dynamic_entries if entry.tag in tags]
-        for path in (path for entry in entries for path in entry.paths):
-            if not path.startswith("$ORIGIN"):
-                yield Problem("rpath", name, f"looks for libraries in {path}")
