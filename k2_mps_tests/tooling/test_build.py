@@ -558,16 +558,6 @@ def test_two_builds_may_read_one_checkout(sandbox):
         assert "nothing to do" in build(sandbox)
 
 
-def test_ccache_is_recommended_before_a_first_build_only(sandbox, tmp_path):
-    path = bare_path(tmp_path)
-    os.symlink(shutil.which("c++"), f"{path}/c++")
-    advice = "recommended before the first build: sudo apt-get install ccache"
-    assert advice in sandbox.ok("doctor", *CPU, env={"PATH": path})
-    first, second = (sandbox.ok("build", *CPU, "--no-demo", env={"PATH": path}) for _ in "12")
-    assert advice in first
-    assert advice not in second
-
-
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
     """The PATH has no compiler and no apt-get."""
     env = {"PATH": bare_path(tmp_path)}

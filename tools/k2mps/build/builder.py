@@ -45,7 +45,6 @@ RUN_HOOK = "k2_mac_run.pth"
 
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
-_LOG = "build.log"  # the file in a build tree that has ninja's output
 _INSTALLER = "k2mps\n"
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
@@ -262,11 +261,6 @@ class _BuildTree:
         """Builds what has changed; returns the number of ninja's steps, and the build's origin."""
         if self.must_configure():
             self.configure()
-        # The advice is to install ccache.  The tool gives it before the first build, because that
-        # build fills ccache's cache.
-        advice = doctor.advice(doctor.system_checks(self._request.device))
-        if advice and not (self.directory / _LOG).exists():
-            self._environment.reporter.info(advice)
         steps = self.compile()
         origin = self.origin(patched_tree)
         libraries = self.directory / "lib"
@@ -303,7 +297,7 @@ class _BuildTree:
             *(("-k", "0") if self._request.keep_going else ()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
-        log = self.directory / _LOG
+        log = self.directory / "build.log"
         steps = 0
         with self._environment.reporter.task("building k2", log) as update, self._copied_version():
 

@@ -110,17 +110,6 @@ def lacking(checks: Sequence[Check]) -> list[Check]:
     return [check for check in checks if check.needed and not check.ok]
 
 
-def advice(checks: Sequence[Check]) -> str:
-    """Returns the advice to install ccache before the first build; empty if it is installed."""
-    ccache = next(check for check in checks if check.name == "ccache")
-    if ccache.ok:
-        return ""
-    return (
-        f"recommended before the first build: {ccache.fix}; ccache keeps compiled files, so that"
-        " further build trees take minutes"
-    )
-
-
 def googletest() -> Check:
     """Checks that GoogleTest and GoogleMock, which k2's C++ tests need, are installed."""
     header = Path("/opt/homebrew/include" if _MAC else "/usr/include", "gmock/gmock.h")

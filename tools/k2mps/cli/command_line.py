@@ -197,9 +197,6 @@ def doctor_command(session: Session, device: str) -> None:
         for check in checks
     ]
     session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
-    advice = doctor.advice(checks)
-    if advice:
-        session.console.info(advice)
     lacking = doctor.lacking(checks)
     if lacking:
         raise errors.RequirementMissingError(
