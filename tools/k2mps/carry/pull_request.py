@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from k2mps.core import errors
-from k2mps.core.objects import Entry, importable
+from k2mps.core.objects import TREE_MODE, Entry, importable
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
@@ -92,7 +92,7 @@ def make(
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
             whole = squash and (not alone or last in chosen)
             message = _squashed(project, series, patches) if whole else _message(last)
-            parent, whole_tree = "" if made else base, {"": Entry("040000", tree)}
+            parent, whole_tree = "" if made else base, {"": Entry(TREE_MODE, tree)}
             made.append(importable(parent, whole_tree, message, author, sender))
         tip = checkout.objects.import_commits(made)
     return Submission(base, tip, _cover(project, chosen, group))

@@ -11,12 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core.git import Git, Result, split_z
+from k2mps.core.git import IDENTITY_EMAIL, IDENTITY_NAME, Git, Result, split_z
 from k2mps.core.progress import Reporter
 
 FILE_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 MODES = (FILE_MODE, EXECUTABLE_MODE)
+TREE_MODE = "040000"
+
+# The author and committer of a commit of which only the tree matters.
+_NOBODY = f"{IDENTITY_NAME} <{IDENTITY_EMAIL}> 0 +0000"
 
 _CONFIGURATION = f"""\
 [core]
@@ -153,14 +157,6 @@ class Objects(Git):
             if entry.id in blobs
         }
 
-    def staged(self, paths: Iterable[str]) -> dict[str, Entry]:
-        """Returns the entries of the index at these paths."""
-        entries = {}
-        for line in split_z(self.bytes("ls-files", "--stage", "-z", "--", *paths)):
-            fields, path = line.split("\t", 1)
-            entries[path] = Entry(*fields.split(" ")[:2])
-        return entries
-
     def load(self, tree: str) -> None:
         """Fills the index with the entries of a tree."""
         if tree != self._loaded:
@@ -184,24 +180,16 @@ class Objects(Git):
         return self._loaded
 
     def commit(
-        self, tree: str, parents: Iterable[str], message: str, author: str = "", committer: str = ""
+        self, tree: str, parent: str, message: str, author: str = _NOBODY, committer: str = _NOBODY
     ) -> str:
         """Makes a commit of a tree, and moves no branch; returns the commit's id.
 
         Args:
-          author, committer: "NAME <EMAIL> SECONDS ZONE", or "NAME <EMAIL> DATE" with a date as in
-            mail.  An empty text stands for the tool, with a date in 1970.
+          parent: the id of the parent; empty if there is none.
+          author, committer: "NAME <EMAIL> SECONDS ZONE".
         """
-        environment = {}
-        for kind, who in (("AUTHOR", author), ("COMMITTER", committer)):
-            name, _, rest = who.rpartition(" <")
-            email, _, when = rest.partition("> ")
-            environment[f"GIT_{kind}_DATE"] = when if "," in when else f"@{when or '0 +0000'}"
-            if who:
-                environment |= {f"GIT_{kind}_NAME": name, f"GIT_{kind}_EMAIL": email}
-        options = [word for parent in parents for word in ("-p", parent)]
-        words = ("commit-tree", *options, "-F", "-", tree)
-        return self.text(*words, stdin=os.fsencode(message), environment=environment)
+        changes = {"": Entry(TREE_MODE, tree)}
+        return self.import_commits([importable(parent, changes, message, author, committer)])
 
     def import_commits(self, commits: Iterable[bytes]) -> str:
         """Makes the commits that `importable` describes; returns the id of the last one."""

@@ -61,7 +61,7 @@ def new(
             who, when = user, f"{int(time.time())} {time.strftime('%z')}"
         commit = checkout.objects.commit(
             tree,
-            [transaction.head.commit],
+            transaction.head.commit,
             patch.commit_message(),
             f"{who} {when}",
             f"{FROM} {commit_date(checkout, transaction.pin.commit)}",
@@ -89,11 +89,11 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
         objects, date = checkout.objects, commit_date(checkout, transaction.pin.commit)
         # If the edits change lines of a later patch, this merge leaves conflict markers.  Then
         # `replay` fails at that patch, and its error names the patch.
-        edits = objects.commit(tree, [transaction.head.commit], "")
+        edits = objects.commit(tree, transaction.head.commit, "")
         folded = merged(objects, transaction.head.commit, commits[at].tree, edits).tree
         commit = commits[at]
-        base, author = list(commit.parents[:1]), f"{commit.author} {commit.when}"
-        start = objects.commit(folded, base, commit.message, author, f"{FROM} {date}")
+        who = (f"{commit.author} {commit.when}", f"{FROM} {date}")
+        start = objects.commit(folded, commit.parents[0], commit.message, *who)
         tip = replay(checkout, date, start, commits[at + 1 :])
         return _finish(transaction, f"fold {names[at]}", tip, tree, paths)
 

@@ -18,7 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors
-from k2mps.core.objects import EXECUTABLE_MODE, FILE_MODE, Entry, File, Objects, importable
+from k2mps.core.objects import (
+    EXECUTABLE_MODE,
+    FILE_MODE,
+    TREE_MODE,
+    Entry,
+    File,
+    Objects,
+    importable,
+)
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text
@@ -119,7 +127,7 @@ class Line:
           author: "NAME <EMAIL> SECONDS ZONE".
         """
         whole = isinstance(changes, str)
-        changes = {"": Entry("040000", changes)} if whole else changes
+        changes = {"": Entry(TREE_MODE, changes)} if whole else changes
         committer = f"{FROM} {self._date}"
         start = "" if self._waiting else self._tip
         self._waiting.append(importable(start, changes, message, author, committer))
@@ -217,7 +225,7 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
     """
     objects = checkout.objects
     objects.load(tree)
-    now = objects.staged(patch.edited) if patch.edited else {}
+    now = objects.entries(tree, patch.edited) if patch.edited else {}
     for path in patch.edited:
         if path not in now:
             reason = f"k2 has no file {path}, or an earlier patch deletes it"
@@ -249,8 +257,8 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
     theirs = objects.tree()
     if base == tree:
         return Picked(theirs, ())
-    root = objects.commit(base, [], "")
-    return merged(objects, root, tree, objects.commit(theirs, [root], patch.commit_message()))
+    root = objects.commit(base, "", "")
+    return merged(objects, root, tree, objects.commit(theirs, root, patch.commit_message()))
 
 
 def _refusal(
@@ -300,7 +308,7 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
     trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
     if trees[0] == ours:
         return Picked(trees[1], ())
-    side = objects.commit(ours, [base], "")
+    side = objects.commit(ours, base, "")
     options = "merge-tree --write-tree --no-messages --name-only -z".split()
     result = objects.run(*options, side, theirs)
     if result.status not in (0, 1):
