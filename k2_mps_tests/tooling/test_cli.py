@@ -197,21 +197,6 @@ def test_too_few_open_files_are_one_error(sandbox, k2):
     assert last.startswith("  next: ulimit -n 1024")
 
 
-def test_a_home_of_an_unknown_user_is_one_error(sandbox):
-    for how in ({"args": ["--k2", "~nosuchuser/k2"]}, {"env": {"K2": "~nosuchuser/k2"}}):
-        result = sandbox.run("status", *how.get("args", ()), env=how.get("env"))
-        assert result.returncode == 2 and "Traceback" not in result.stderr
-        assert "there is no such user" in result.stderr
-
-
-@pytest.mark.parametrize("text", ["x = " + "[" * 5000 + "]" * 5000, "x = " + "1" * 5000, "\udcff"])
-def test_a_toml_that_cannot_be_read_is_one_error(sandbox, text):
-    (sandbox.root / "upstream.toml").write_bytes(os.fsencode(text))
-    for command in ("status", "apply"):
-        assert sandbox.fails(1, command).startswith("error: upstream.toml is ")
-    assert "upstream.toml:1: upstream.toml is " in sandbox.run("lint").stdout
-
-
 def test_a_toml_behind_a_link_is_refused(sandbox):
     """A rebase would replace the link by a file."""
     config = sandbox.root / "upstream.toml"

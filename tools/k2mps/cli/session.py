@@ -120,19 +120,9 @@ def _session_option(*names: str, **settings):
     """Returns an option whose value becomes an attribute of the session."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        if parameter.name == "k2" and str(value).startswith("~"):
-            value = _in_a_home(value)
         setattr(context.ensure_object(Session), parameter.name, value)
 
     return click.option(*names, expose_value=False, callback=keep, **settings)
-
-
-def _in_a_home(path: str) -> str:
-    """Expands `~` or `~user` in a path; raises BadParameter if the home folder is unknown."""
-    try:
-        return str(Path(path).expanduser())
-    except RuntimeError:
-        raise click.BadParameter(f"{path}: there is no such user, or no home") from None
 
 
 k2_option = _session_option(

@@ -79,8 +79,6 @@ def load(path: Path) -> Upstream:
         raise wrong("is a symbolic link", "a rebase would replace the link by a file")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise wrong("is nested too deeply") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number with too many digits
         raise wrong("is not valid TOML", str(error)) from None
 
