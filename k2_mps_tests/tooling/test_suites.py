@@ -1,6 +1,7 @@
 """`k2mps test` reports pytest's numbers and every failure."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -232,8 +233,28 @@ def test_without_upstream_the_suites_that_need_no_k2_run(sandbox):
     assert "no suite could be run" in message
 
 
-def test_suites_are_chosen_by_name():
-    chosen = suites.choose(["parity", "kernels"])
-    assert [suite.name for suite in chosen] == ["kernels", "parity"]
+def test_one_file_of_a_suite(environment):
+    root = environment.project.root
+    tests = {"test_a.py": "def test_a(): pass\n", "test_b.py": "def test_b(): assert 0\n"}
+    support.write(root / "suite", tests)
+    suite = suites.Suite(
+        "one", "suite", doctor.Device.CPU, on_k2=False, spread="", file="test_a.py"
+    )
+    result = suites.run(environment, suite, None)
+    assert (result.passed, result.failed) == (1, 0)
+    assert (root / "build/tests/one-test_a.xml").exists()
+    # All tests of one file may be for another system.
+    for how in ("@pytest.mark.skip(reason='x')", "pytest.skip('x', allow_module_level=True)"):
+        text = f"import pytest\n\n{how}\ndef test_x(): pass\n"
+        support.write(root / "suite", {"test_c.py": text})
+        suite = dataclasses.replace(suite, file="test_c.py")
+        result = suites.run(environment, suite, None)
+        assert result.ok and (result.passed, result.skipped) == (0, 1)
+    chosen = suites.choose(["parity/test_ctc.py", "kernels", "parity/test_fuzz.py"])
+    assert [suite.title.removesuffix(" (emulated)") for suite in chosen] == [
+        "kernels",
+        "parity/test_ctc.py",
+        "parity/test_fuzz.py",
+    ]
     with pytest.raises(errors.K2mpsError, match="there is no suite 'other' on this system"):
-        suites.choose(["other"])
+        suites.choose(["other/test_a.py"])

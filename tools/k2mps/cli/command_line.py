@@ -210,7 +210,8 @@ def doctor_command(session: Session, device: str) -> None:
 def test_command(session: Session, words: tuple[str, ...]) -> None:
     """Build k2 and run test suites, by default all of them.
 
-    docs/tool.md lists the suites. Arguments after `--` go to pytest.
+    docs/tool.md lists the suites. SUITE/FILE runs one file of a suite. Arguments after `--` go to
+    pytest.
     """
     from k2mps.run import suites
 
