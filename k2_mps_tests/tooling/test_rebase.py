@@ -114,6 +114,14 @@ def test_a_name_is_looked_up_in_upstream_not_in_the_checkout(sandbox, k2):
         assert f"has no commit {name}\n" in sandbox.fails(1, "rebase", "--onto", name)
 
 
+def test_a_fetch_writes_all_objects_or_none(sandbox, k2):
+    """git renames a pack when it is complete, but writes unpacked objects one by one."""
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto)
+    assert git(k2, "cat-file", "-t", onto) == "commit"
+    assert not (k2 / ".git/objects" / onto[:2] / onto[2:]).exists()
+
+
 def test_without_upstream_only_a_known_commit_is_accepted(sandbox, k2):
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
     before = patches(sandbox), git(k2, "rev-parse", "k2-mps")

@@ -13,6 +13,9 @@ from k2mps.core.progress import Reporter, Update
 # configuration decides that, with insteadOf, proxies and credentials.
 _NETWORK = {
     "core.hooksPath": os.devnull,
+    # git keeps the pack that it gets.  If git unpacked it, a full disk or a kill would leave a
+    # commit without its files, and the tool would not fetch the commit again.
+    "fetch.unpackLimit": "1",
     "gc.auto": "0",
     "maintenance.auto": "false",
     "submodule.recurse": "false",
