@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from k2mps.core import errors
 
 # Three groups that make mps a device of k2; kernels; six groups of fixes; other changes for all
-# devices; what mps adds to the errors of Python; kernels that need fixes; the patches that are not
-# offered to k2.
+# devices; what mps adds to the errors of Python; the patches that are not offered to k2.
 GROUPS = (
     *("shared-memory", "mps-context", "device"),
     *("mutual-information", "swoosh", "waits", "rnnt", "rnnt-smoothed", "graph-index"),
+    *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
     *("fixes-core", "fixes-intersect", "fixes-ragged"),
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
     *("speed", "availability"),
-    *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
     "profiling",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")

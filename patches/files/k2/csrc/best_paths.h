@@ -24,13 +24,36 @@
 #include <limits>
 
 #include "k2/csrc/array.h"
-#include "k2/csrc/best_path_rounding.h"
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
 // intersect_dense calls these functions to keep the best path of each FSA.
 
 namespace k2 {
+
+/* Returns whether pruning may cut the best path of an FSA.  Pruning may cut the
+   path if rounding can make a sum along the path smaller than the path's total
+   score by more than the beam.  If the scores are log-probs, the function
+   returns true whenever pruning cuts the path, because a sum of log-probs along
+   a path only grows in absolute value.
+
+   @param [in] start, end   The total score of the FSA: the result of the
+                            backward pass, and the result of the forward pass.
+   @param [in] num_frames   The number of frames of the FSA's sequence.
+   @param [in] beam         The beam of the pruning, in the unit of the scores.
+   @return  Whether pruning may cut the path; false if the FSA has no path, that
+            is, if a score is -infinity.
+ */
+__host__ __device__ __forceinline__ bool MayCutBestPath(float start, float end,
+                                                        int32_t num_frames,
+                                                        float beam) {
+  const float apart = start < end ? end - start : start - end,
+              start_size = start < 0 ? -start : start,
+              end_size = end < 0 ? -end : end,
+              size = start_size < end_size ? end_size : start_size;
+  return start >= -FLT_MAX && end >= -FLT_MAX &&
+         !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
+}
 
 /* Follows the best path of each FSA with the help of the backward scores.  If
    several arcs are equally good, the path takes the first one.  FsaInfo,

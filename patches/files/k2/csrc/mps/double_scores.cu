@@ -18,7 +18,6 @@
 
 #include <string>
 
-#include "k2/csrc/check_batches.h"
 #include "k2/csrc/mps/double_scores.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/double_scores.h"
@@ -72,9 +71,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   // `splits`.
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_incoming = batched.incoming.defined();
-  CheckSizesOfBatches(fsas, batched.state_batches);
   if (has_incoming) {
-    CheckStateScores(fsas, batched.incoming_begins.numel() - 1);
+    K2_CHECK_EQ(batched.incoming_begins.numel(), fsas.TotSize(1) + 1);
     K2_CHECK_EQ(batched.incoming.numel(), fsas.NumElements());
   }
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),

@@ -19,7 +19,6 @@
 #include <limits>
 #include <vector>
 
-#include "k2/csrc/beam_narrowing.h"
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/intersect_dense.h"
@@ -135,7 +134,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 frame_arcs = GpuTensor<int32_t>(num_frames + 1),
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // Kernels do not read best_arcs while has_best_arcs is 0.
-      best_arcs = frame_arcs, paths;
+      best_arcs = frame_arcs,
+                paths = GpuTensor<int32_t>(3 * num_fsas);
   // Returns the arguments of all kernels of lattice.metal, followed by `more`.
   auto with = [&](const mps::Arguments &more) {
     return mps::Join({mps::In(kLatticeArcs, arcs),
@@ -152,10 +152,9 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   };
   const mps::Grid frames = mps::GridOf(
       static_cast<int32_t>(num_frames) * kSimdWidth, kLtFrameThreads);
-  BestPaths best;
+  params.beam = output_beam;
   const int64_t *total = nullptr;
-  for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
-    params.beam = limits.beam;
+  for (;;) {
     mps::Launch(kLattice, "count_lattice", frames,
                 with({mps::In(kLatticeBestArcs, best_arcs),
                       mps::Out(kLatticeWords, words),
@@ -170,31 +169,22 @@ std::unique_ptr<Lattice> IntersectDenseMps(
               mps::Out(kLatticeFrameArcs, frame_arcs),
               mps::Out(kLatticeTotals, totals)}));
     total = EvalPtr<int64_t>(totals);
-    const int64_t states = total[kLtStates], leaving = total[kLtLeavingArcs];
-    if (!params.has_best_arcs &&
-        (total[kLtRounding] || limits.Exceeded(states, leaving))) {
-      best_arcs = GpuTensor<int32_t>(num_frames);
-      paths = GpuTensor<int32_t>(3 * num_fsas);
-      params.has_best_arcs = 1;
-      // find_best_paths has one simdgroup for each FSA, so it runs in no more
-      // waves than the passes.
-      mps::LaunchInParts(
-          work, num_steps, num_waves, [&](int32_t first, int32_t last) {
-            mps::Launch(
-                kLattice, "find_best_paths",
-                mps::GridOf(num_fsas * kSimdWidth, kLtFrameThreads),
-                with({mps::Out(kLatticeBestArcs, best_arcs),
-                      mps::Out(kLatticePaths, paths),
-                      mps::In(kLatticeSteps, BestPathsParams{first, last})}));
-          });
-      const int32_t *path = EvalPtr<int32_t>(paths);
-      for (int32_t i = 0; i != num_fsas; ++i) {
-        best.num_states += path[3 * i];
-        best.num_leaving_arcs += path[3 * i + 1];
-      }
-    } else if (!NarrowBeam(states, leaving, best, &limits)) {
-      break;
-    }
+    if (total[kLtStates] > max_states || total[kLtLeavingArcs] > max_arcs)
+      return nullptr;
+    if (params.has_best_arcs || !total[kLtRounding]) break;
+    best_arcs = GpuTensor<int32_t>(num_frames);
+    params.has_best_arcs = 1;
+    // find_best_paths has one simdgroup for each FSA, so it runs in no more
+    // waves than the passes.
+    mps::LaunchInParts(
+        work, num_steps, num_waves, [&](int32_t first, int32_t last) {
+          mps::Launch(
+              kLattice, "find_best_paths",
+              mps::GridOf(num_fsas * kSimdWidth, kLtFrameThreads),
+              with({mps::Out(kLatticeBestArcs, best_arcs),
+                    mps::Out(kLatticePaths, paths),
+                    mps::In(kLatticeSteps, BestPathsParams{first, last})}));
+        });
   }
   const float difference =
       __builtin_bit_cast(float, static_cast<int32_t>(total[kLtDifference]));

@@ -36,12 +36,14 @@ namespace k2 {
  */
 bool PreferIntersectDenseMps(FsaVec &a_fsas, int64_t num_rows);
 
-/* IntersectDense() on the GPU.  The lattice is bit for bit the CPU's lattice.
+/* IntersectDense() on the GPU.  The lattice is bit for bit the CPU's lattice,
+   except that rounding never prunes the best path.  Returns nullptr if the
+   lattice would exceed a limit: then the host must intersect, and narrow the
+   beam.
 
-   The host waits once, to learn how many states and arcs to allocate.  If a
-   limit is exceeded, or if rounding may prune the best path, the host waits
-   twice more, and then once each time that a limit narrows the beam.  The host
-   does not wait for the lattice itself.
+   The host waits once, to learn how many states and arcs to allocate.  If
+   rounding may prune the best path, the host waits once more.  The host does
+   not wait for the lattice itself.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
    @param [in] index          The index of a_fsas.

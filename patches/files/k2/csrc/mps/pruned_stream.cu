@@ -640,7 +640,6 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
       Ragged<StateInfo>(GetLayer(shape, 0), Array1<StateInfo>(c, states));
   ans.arcs = Ragged<ArcInfo>(shape, Array1<ArcInfo>(c, arcs));
   ans.beam = stream.beam;
-  ans.num_frames = num_frames + 1;
   return ans;
 }
 

@@ -20,7 +20,6 @@
 #
 #  ctest --verbose -R mps_intersect_dense_test_py
 
-import itertools
 import os
 import unittest
 from unittest import mock
@@ -75,16 +74,10 @@ class TestMpsIntersectDense(unittest.TestCase):
     def test_the_result_is_that_of_the_cpu(self):
         self.compare()
 
-    def test_lengths_in_any_order(self):
-        for lengths in itertools.permutations((30, 20, 1)):
-            self.segments = torch.tensor(
-                [[i, 0, length] for i, length in enumerate(lengths)],
-                dtype=torch.int32)
-            self.targets = [[], [1], []] if lengths[1] > 1 else [[1], [], [2]]
-            self.compare()
-
-    def test_a_limit_narrows_the_beam(self):
-        self.compare(max_states=150)
+    def test_the_host_computes_if_a_limit_is_exceeded(self):
+        lattice = self.lattice('mps', max_states=150)[0]
+        assert not k2.mps.lattice.made_by_metal(lattice)
+        assert 0 < lattice.arcs.shape().tot_size(1) <= 150
 
     def test_arcs_by_states(self):
         lattice, expected = self.lattice('mps')[0], self.lattice('cpu')[0]

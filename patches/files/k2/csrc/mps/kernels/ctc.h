@@ -75,8 +75,8 @@ enum CtcSizes {
   kCtcMaxCachedStates = 960,
   // The number of arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // The number of rows whose scores a lane of ctc_best_scores, or of ctc_sums in
-  // single precision, loads at once.
+  // The number of rows whose scores a lane of ctc_best_scores, or of ctc_sums
+  // in single precision, loads at once.
   kCtcBestRowsAhead = 4,
   kCtcFloatRowsAhead = 2,
   // The most threads of a threadgroup in kernels other than ctc_best_scores and

@@ -18,7 +18,7 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/best_path_rounding.h"
+#include "k2/csrc/mps/kernels/best_path.h"
 #include "k2/csrc/mps/kernels/ctc_blocks.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"

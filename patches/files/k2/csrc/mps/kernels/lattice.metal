@@ -18,7 +18,7 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/best_path_rounding.h"
+#include "k2/csrc/mps/kernels/best_path.h"
 #include "k2/csrc/mps/kernels/lattice_counts.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
@@ -34,8 +34,8 @@
 //   place_lattice    adds up the counts to find the totals, and where each
 //                    frame begins
 //   emit_lattice     writes states, arcs and maps at their positions
-//   find_best_paths  finds the best paths if a limit of the lattice's size is
-//                    exceeded, or if rounding may prune the paths
+//   find_best_paths  finds the best paths if they must be kept, whatever the
+//                    beam is
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
@@ -285,8 +285,7 @@ kernel void emit_lattice(
 }
 
 // Follows the best path of each FSA with the help of the backward scores.  If
-// several arcs are equally good, the path takes the first one, as in
-// GetBestArcs() of k2/csrc/best_paths.h.
+// several arcs are equally good, the path takes the first one.
 //
 // best_arcs   [num_fsas * num_steps]; the elements of this dispatch's steps are
 //             written

@@ -21,9 +21,8 @@ from typing import Optional
 import torch
 import _k2
 
+from torch.autograd.function import once_differentiable
 from ..autograd import intersect_dense
-from ..first_gradient import first_gradient_only
-from ..kept_fsa import keep, kept
 from .graph_index import GraphIndex
 from .graph_index import graph_index
 from .not_taken import reasons
@@ -110,24 +109,22 @@ class _CtcScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, graphs, call, labels: _Labels, a_scores: torch.Tensor,
                 b_scores: torch.Tensor) -> torch.Tensor:
-        if any(ctx.needs_input_grad):
-            ctx.graphs = keep(graphs)
         ctx.call, ctx.labels = call, labels
         scores, saved = call.forward()
         # torch raises if a saved tensor, such as b_scores, has changed before
         # the backward pass.  After this pass, torch frees the saved tensors.
-        ctx.save_for_backward(b_scores, saved.kept, saved.sums, saved.totals)
+        ctx.save_for_backward(a_scores, b_scores, saved.kept, saved.sums,
+                              saved.totals)
         return scores
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, grad: torch.Tensor):
         ctx.labels.check('The decoding graph of this k2.ctc_loss on mps, whose '
                          'loss is NaN,')
-        kept(ctx.graphs, needs_labels=True)
-        _, kept_arcs, sums, totals = ctx.saved_tensors
+        _, _, kept, sums, totals = ctx.saved_tensors
         grads = ctx.call.backward(
-            saved=_k2.MpsCtcSaved(kept=kept_arcs, sums=sums, totals=totals),
+            saved=_k2.MpsCtcSaved(kept=kept, sums=sums, totals=totals),
             score_grads=grad, need_graphs=ctx.needs_input_grad[3],
             need_dense=ctx.needs_input_grad[4])
         return None, None, None, *grads

@@ -19,7 +19,7 @@ from typing import Tuple
 import torch
 import _k2
 
-from ..first_gradient import first_gradient_only
+from torch.autograd.function import once_differentiable
 
 
 class _DenseScores(torch.autograd.Function):
@@ -34,7 +34,7 @@ class _DenseScores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, scores_grad: torch.Tensor):
         grad = torch.empty(ctx.shape, dtype=torch.float32,
                            device=scores_grad.device)
@@ -43,20 +43,25 @@ class _DenseScores(torch.autograd.Function):
         return grad, None, None
 
 
-def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor
+def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor,
+                  allow_truncate: int
                   ) -> Tuple[_k2.DenseFsaVec, torch.Tensor, torch.Tensor]:
     '''Return the members of a :class:`k2.DenseFsaVec`.
 
     Args:
-      log_probs, supervision_segments:
-        As for :class:`k2.DenseFsaVec`, which has checked these arguments.
-        ``log_probs`` is on mps.
+      log_probs, supervision_segments, allow_truncate:
+        As for :class:`k2.DenseFsaVec`, which has checked their shapes and
+        dtypes.  ``log_probs`` is on mps.
     Returns:
       The ``_k2.DenseFsaVec``; its scores on mps, which support autograd; and
       the number of frames of each segment, ``torch.int32`` on the CPU.
     '''
+    N, T, _ = log_probs.shape
     sequence, start, duration = supervision_segments.unbind(1)
-    end = (start + duration).clamp(max=log_probs.shape[1])
+    assert ((sequence >= 0) & (sequence < N)).all()
+    assert ((start >= 0) & (start < T) & (duration >= 0)).all()
+    assert (start + duration <= T + allow_truncate).all()
+    end = (start + duration).clamp(max=T)
     duration = end - start
     out = []
     scores = _DenseScores.apply(

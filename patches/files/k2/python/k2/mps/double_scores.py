@@ -22,9 +22,8 @@ from typing import Tuple
 
 import torch
 import _k2
-from k2.first_gradient import first_gradient_only
-from k2.inference_mode import outside_inference_mode
-from k2.kept_fsa import NOTHING, keep, kept
+
+from torch.autograd.function import once_differentiable
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
 from k2.mps.not_taken import reasons
@@ -96,7 +95,6 @@ def _batched(fsas, log_semiring: bool, *,
         incoming=incoming)
 
 
-@outside_inference_mode
 def _scores(fsas, log_semiring: bool, *, forward: bool,
             backward: bool) -> Tuple:
     '''Return the forward and the backward scores, each as a
@@ -136,18 +134,17 @@ class _TotScores(torch.autograd.Function):
         if has_gradient:
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.scores = forward, backward
-            ctx.fsas = keep(fsas)
-            ctx.save_for_backward(NOTHING)
+            ctx.save_for_backward(unused_scores)
         # Autograd attaches this function to the tensor that forward() returns.
         # The cache must keep a tensor without autograd, so return another
         # tensor.
         return (backward or forward).totals.detach()
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, grad: torch.Tensor):
+        # torch raises if the scores have changed in place.
         ctx.saved_tensors
-        kept(ctx.fsas)
         forward, backward = ctx.scores
         if backward is None:
             arc_grad = _k2.mps_double_scores_backprop(
@@ -171,15 +168,14 @@ class _Scores(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             ctx.batched = _batched(fsas, log_semiring, with_incoming=True)
             ctx.is_forward, ctx.scores = is_forward, scores
-            ctx.fsas = keep(fsas)
-            ctx.save_for_backward(NOTHING)
+            ctx.save_for_backward(unused_scores)
         return scores.rounded()
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, grad: torch.Tensor):
+        # torch raises if the scores have changed in place.
         ctx.saved_tensors
-        kept(ctx.fsas)
         arc_grad = _k2.mps_double_scores_backprop(
             ctx.batched, is_forward=ctx.is_forward, scores=ctx.scores,
             grad=grad, of_totals=False)
@@ -196,15 +192,14 @@ class _ArcPost(torch.autograd.Function):
         batched = _batched(fsas, log_semiring, with_incoming=True)
         if ctx.needs_input_grad[2]:
             ctx.batched, ctx.scores = batched, (forward, backward)
-            ctx.fsas = keep(fsas)
-            ctx.save_for_backward(NOTHING)
+            ctx.save_for_backward(unused_scores)
         return _k2.mps_double_arc_post(batched, forward, backward)
 
     @staticmethod
-    @first_gradient_only
+    @once_differentiable
     def backward(ctx, grad: torch.Tensor):
+        # torch raises if the scores have changed in place.
         ctx.saved_tensors
-        kept(ctx.fsas)
         forward, backward = ctx.scores
         forward_grad, backward_grad = _k2.mps_double_arc_post_backprop(
             ctx.batched, grad)

@@ -60,7 +60,7 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
     for state in states:
         if isinstance(state, _k2.MpsPrunedStream):
             streams.append(state)
-        elif _k2.mps_is_new_stream(state):
+        elif state is None or _k2.mps_is_new_stream(state):
             streams.append(None)
         else:
             return None

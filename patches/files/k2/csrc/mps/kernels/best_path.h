@@ -16,18 +16,10 @@
  * limitations under the License.
  */
 
-#ifndef K2_CSRC_BEST_PATH_ROUNDING_H_
-#define K2_CSRC_BEST_PATH_ROUNDING_H_
+#ifndef K2_CSRC_MPS_KERNELS_BEST_PATH_H_
+#define K2_CSRC_MPS_KERNELS_BEST_PATH_H_
 
-// This file includes no other file, so that sources in languages other than C++
-// can include this file.  A file that includes it must provide FLT_EPSILON and
-// FLT_MAX.
-
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define K2_HOST_AND_DEVICE __host__ __device__
-#else
-#define K2_HOST_AND_DEVICE
-#endif
+// For kernels only.
 
 /* Returns whether pruning may cut the best path of an FSA.  Pruning may cut the
    path if rounding can make a sum along the path smaller than the path's total
@@ -42,7 +34,6 @@
    @return  Whether pruning may cut the path; false if the FSA has no path, that
             is, if a score is -infinity.
  */
-K2_HOST_AND_DEVICE
 inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {
   const float apart = start < end ? end - start : start - end,
               start_size = start < 0 ? -start : start,
@@ -52,4 +43,4 @@ inline bool MayCutBestPath(float start, float end, int num_frames, float beam) {
          !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
 }
 
-#endif  // K2_CSRC_BEST_PATH_ROUNDING_H_
+#endif  // K2_CSRC_MPS_KERNELS_BEST_PATH_H_
