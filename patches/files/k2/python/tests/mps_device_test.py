@@ -108,5 +108,138 @@ class TestMpsDevice(unittest.TestCase):
                                   rtol=1e-5, atol=1e-6)
 
 
+class TestEachDevice(unittest.TestCase):
+    '''Compares with sums over the two paths of an FSA in double precision.'''
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+        if k2.with_mps and torch.backends.mps.is_available():
+            cls.devices.append(torch.device('mps', 0))
+
+    # The arcs of each path, and the scores of the arcs.
+    PATHS = ((0, 2, 3), (1, 3))
+    SCORES = (0.5, 0.25, 0.125, 0.)
+
+    def fsas(self, device):
+        return k2.create_fsa_vec([k2.Fsa.from_str(
+            '0 1 1 0.5\n0 2 2 0.25\n1 2 3 0.125\n2 3 -1 0\n3')]).to(device)
+
+    def total(self, scores, log_semiring):
+        of_paths = torch.stack([scores[list(path)].sum()
+                                for path in self.PATHS])
+        return of_paths.logsumexp(0) if log_semiring else of_paths.max()
+
+    def prefixes(self, scores, log_semiring):
+        '''Return the sums of the paths from state 0 to each state.'''
+        first, second = scores[0] + scores[2], scores[1]
+        both = torch.stack([first, second])
+        middle = both.logsumexp(0) if log_semiring else both.max()
+        return torch.stack([0 * first, scores[0], middle, middle + scores[3]])
+
+    def suffixes(self, scores, log_semiring):
+        '''Return the sums of the paths from each state to state 3.'''
+        last = scores[3]
+        return torch.stack([self.total(scores, log_semiring),
+                            scores[2] + last, last, 0 * last])
+
+    def posteriors(self, scores):
+        shares = torch.stack([scores[list(path)].sum()
+                              for path in self.PATHS]).log_softmax(0)
+        return torch.stack([shares[0], shares[1], shares[0], 0 * shares[0]])
+
+    def check(self, function, expected):
+        '''Compare a function of FSAs, and its gradient, with a function of
+        their scores in float64.'''
+        scores = torch.tensor(self.SCORES, dtype=torch.float64,
+                              requires_grad=True)
+        values = expected(scores)
+        weights = torch.arange(1., 1 + values.numel(), dtype=torch.float64)
+        gradient = torch.autograd.grad(
+            (values.reshape(-1) * weights).sum(), scores)[0]
+        for device in self.devices:
+            fsas = self.fsas(device).requires_grad_(True)
+            found = function(fsas)
+            assert found.device == device
+            (found * weights.to(device, found.dtype)).sum().backward()
+            # Values and gradients are sums of a few terms of up to 10 in
+            # float32.
+            torch.testing.assert_close(found.detach().cpu().double(),
+                                       values.detach().reshape(-1), rtol=0,
+                                       atol=1e-5)
+            torch.testing.assert_close(fsas.grad.cpu().double(), gradient,
+                                       rtol=0, atol=1e-5)
+
+    def test_scores_and_their_gradients(self):
+        for log_semiring in (False, True):
+            for use_double in (False, True):
+                for name, expected in (
+                        ('get_tot_scores', self.total),
+                        ('get_forward_scores', self.prefixes),
+                        ('get_backward_scores', self.suffixes)):
+                    self.check(
+                        lambda fsas: getattr(fsas, name)(use_double,
+                                                         log_semiring),
+                        lambda scores: expected(scores, log_semiring))
+
+    def test_posteriors_and_their_gradients(self):
+        for use_double in (False, True):
+            self.check(lambda fsas: fsas.get_arc_post(use_double, True),
+                       self.posteriors)
+
+    def test_prune_on_arc_post(self):
+        # The posteriors of the two paths are 0.59 and 0.41.
+        for device in self.devices:
+            pruned = k2.prune_on_arc_post(self.fsas(device), 0.5, True)
+            assert pruned.device == device
+            assert pruned[0].arcs.values()[:, :3].tolist() == [
+                [0, 1, 1], [1, 2, 3], [2, 3, -1]]
+
+    def test_random_paths_are_paths(self):
+        for device in self.devices:
+            paths = k2.random_paths(self.fsas(device), use_double_scores=True,
+                                    num_paths=50)
+            assert paths.device == device
+            assert {tuple(path) for path in paths.tolist()[0]} == {*self.PATHS}
+
+    def test_intersect_with_epsilons(self):
+        for device in self.devices:
+            a = k2.Fsa.from_str('0 1 0 0.5\n1 2 1 0.25\n2 3 -1 0\n3')
+            b = k2.linear_fsa([1])
+            a, b = [k2.arc_sort(fsa).to(device) for fsa in (a, b)]
+            a.requires_grad_(True)
+            both = k2.intersect(a, b, treat_epsilons_specially=True)
+            assert both.device == device
+            total = k2.create_fsa_vec([both]).get_tot_scores(False, False)
+            total.sum().backward()
+            assert total.tolist() == [0.75]
+            assert a.grad.tolist() == [1, 1, 1]
+
+    def test_swoosh_and_its_gradient(self):
+        x = torch.linspace(-12, 12, 97)
+        weights = torch.ones_like(x)
+        for function, shift, slope, offset in (
+                (k2.swoosh_l, 4, 0.08, 0.035),
+                (k2.swoosh_r, 1, 0.08, 0.313261687)):
+            exact = x.double().requires_grad_(True)
+            expected = (torch.nn.functional.softplus(exact - shift) -
+                        slope * exact - offset)
+            expected.sum().backward()
+            for device in self.devices:
+                leaf = x.clone().to(device).requires_grad_(True)
+                found = function(leaf, 0.)
+                (found * weights.to(device)).sum().backward()
+                # Each element is rounded a few times to float32.
+                torch.testing.assert_close(
+                    found.detach().cpu().double(), expected.detach(),
+                    rtol=1e-5, atol=1e-6)
+                # k2 keeps derivatives, which are between -0.08 and 0.92, in
+                # bytes: the steps are about 1 / 255.
+                torch.testing.assert_close(leaf.grad.cpu().double(),
+                                           exact.grad, rtol=0, atol=1.1 / 255)
+
+
 if __name__ == '__main__':
     unittest.main()

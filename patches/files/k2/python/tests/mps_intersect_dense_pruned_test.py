@@ -100,41 +100,80 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
     output beam prunes paths.
     '''
 
+    def each_case(self):
+        for seed in range(5):
+            cases = IntersectionCases(seed)
+            # An arc of a lattice inherits this attribute from the arc of the
+            # graphs that it was made from.
+            cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
+                                                  dtype=torch.int32)
+            for beam in cases.beams:
+                yield cases, beam
+
     def intersect(self, cases, beam):
-        cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
-                                              dtype=torch.int32)
-        graphs = cases.graphs.to('mps')
-        return k2.intersect_dense_pruned(
-            graphs, cases.dense(cases.log_probs.to('mps')), search_beam=1000,
+        '''Return the lattices, and the graphs and log-probs that they were made
+        from.  The graphs and the log-probs require gradients.'''
+        log_probs = cases.log_probs.clone().to('mps').requires_grad_(True)
+        graphs = cases.graphs.to('mps').requires_grad_(True)
+        lattices = k2.intersect_dense_pruned(
+            graphs, cases.dense(log_probs), search_beam=1000,
             output_beam=beam, min_active_states=1, max_active_states=1000,
             frame_idx_name='frame')
+        assert k2.mps.lattice.made_by_metal(lattices)
+        return lattices, graphs, log_probs
 
     def test_a_lattice_has_the_paths_within_the_beam(self):
-        for seed in range(5):
-            cases = IntersectionCases(seed)
-            for beam in cases.beams:
-                lattices = self.intersect(cases, beam)
-                sources = sources_of(lattices)
-                assert paths_by_source(lattices) == [
-                    expected.paths_by_source()
-                    for expected in cases.expected(beam)]
-                for arcs, expected in zip(arcs_of(lattices),
-                                          cases.expected(beam)):
-                    assert {sources[arc.index] for arc in arcs} == {
-                        (frame, arc.index) for frame, arc in expected.kept}
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources = sources_of(lattices)
+            assert paths_by_source(lattices) == [
+                expected.paths_by_source()
+                for expected in cases.expected(beam)]
+            for arcs, expected in zip(arcs_of(lattices),
+                                      cases.expected(beam)):
+                assert {sources[arc.index] for arc in arcs} == {
+                    (frame, arc.index) for frame, arc in expected.kept}
 
     def test_each_state_of_a_lattice_is_on_a_path(self):
-        for seed in range(5):
-            cases = IntersectionCases(seed)
-            for beam in cases.beams:
-                lattices = self.intersect(cases, beam)
-                for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
-                    # If no arc is left, k2 on any device keeps states that are
-                    # on no path.
-                    if not arcs:
-                        continue
-                    assert {arc.src for arc in arcs} == set(range(size - 1))
-                    assert {arc.dest for arc in arcs} == set(range(1, size))
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            for arcs, size in zip(arcs_of(lattices), num_states(lattices)):
+                # If no arc is left, k2 on any device keeps states that are on
+                # no path.
+                if not arcs:
+                    continue
+                assert {arc.src for arc in arcs} == set(range(size - 1))
+                assert {arc.dest for arc in arcs} == set(range(1, size))
+
+    def test_scores_are_sums_of_both_inputs(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources, scores = sources_of(lattices), lattices.scores.tolist()
+            a_scores = cases.graphs.scores.tolist()
+            for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    # The scores after the last frame are 0.
+                    b_score = rows[frame][arc.label] if arc.label >= 0 else 0
+                    assert scores[arc.index] == a_scores[source] + b_score
+
+    def test_gradients_are_sums_over_arcs(self):
+        for cases, beam in self.each_case():
+            lattices, graphs, log_probs = self.intersect(cases, beam)
+            # The weights are whole numbers, so their sums are exact.
+            weights = torch.randint(-8, 9, lattices.scores.shape).float()
+            (lattices.scores * weights.to('mps')).sum().backward()
+            of_graphs = torch.zeros(graphs.scores.shape)
+            of_frames = torch.zeros(log_probs.shape)
+            sources = sources_of(lattices)
+            for seq, arcs in enumerate(arcs_of(lattices)):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    of_graphs[source] += weights[arc.index]
+                    if arc.label >= 0:
+                        of_frames[seq, frame, arc.label] += weights[arc.index]
+            assert torch.equal(graphs.grad.cpu(), of_graphs)
+            assert torch.equal(log_probs.grad.cpu(), of_frames)
 
 
 if __name__ == '__main__':

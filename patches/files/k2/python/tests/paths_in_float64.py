@@ -20,12 +20,14 @@
 # double precision, from all paths of small FSAs.
 
 import itertools
+import math
 import random
 from typing import Callable
 from typing import Iterator
 from typing import List
 from typing import NamedTuple
 from typing import Optional
+from typing import Set
 from typing import Tuple
 
 import k2
@@ -140,7 +142,8 @@ class Intersection:
     '''
 
     def __init__(self, arcs: List[Arc], num_states: int, num_frames: int,
-                 a_scores: torch.Tensor, b_scores: torch.Tensor, beam: float):
+                 a_scores: torch.Tensor, b_scores: torch.Tensor, beam: float,
+                 search_beam: float = math.inf):
         '''
         Args:
           arcs:
@@ -154,9 +157,15 @@ class Intersection:
             The scores of the sequence, indexed by frame and label.
           beam:
             The output beam.
+          search_beam:
+            The beam of the search from frame to frame.
         '''
         self.num_frames = num_frames
-        self.paths = list(paths(arcs, 0, num_states - 1, num_frames + 1))
+        found = self._found(arcs, a_scores.tolist(), b_scores.tolist(),
+                            search_beam)
+        self.paths = [
+            path for path in paths(arcs, 0, num_states - 1, num_frames + 1)
+            if found.issuperset(enumerate(path))]
         scores = self._scores(a_scores, b_scores).tolist()
         # The pairs (frame, arc) of all paths within the beam.
         self.kept = {
@@ -166,6 +175,31 @@ class Intersection:
         }
         self.paths = [path for path in self.paths
                       if self.kept.issuperset(enumerate(path))]
+
+    def _found(self, arcs: List[Arc], a_scores: List[float],
+               b_scores: List[List[float]], search_beam: float
+               ) -> Set[Tuple[int, Arc]]:
+        '''Return the pairs (frame, arc) that a search finds.  In each frame,
+        the search finds the states whose best path is within the beam, and all
+        arcs that enter these states.  It finds the final state in any case.'''
+        found = set()
+        best_of_state = {0: 0.}
+        for frame in range(self.num_frames + 1):
+            # The arcs to the final state follow the last frame.
+            is_last = frame == self.num_frames
+            ends = {
+                arc: best_of_state[arc.src] + a_scores[arc.index] +
+                (0 if is_last else b_scores[frame][arc.label])
+                for arc in arcs
+                if arc.src in best_of_state and (arc.label == -1) == is_last}
+            limit = max(ends.values(), default=0) - search_beam
+            best_of_state = {}
+            for arc, end in ends.items():
+                if is_last or end > limit:
+                    best_of_state[arc.dest] = max(
+                        end, best_of_state.get(arc.dest, end))
+            found |= {(frame, arc) for arc in ends if arc.dest in best_of_state}
+        return found
 
     def paths_by_source(self) -> List[List[Source]]:
         '''Return the paths as :func:`paths_by_source` does.'''

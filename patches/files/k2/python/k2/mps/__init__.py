@@ -24,39 +24,10 @@ Programs see one difference: tensors on mps cannot be float64.
 the result as ``torch.float32``.
 k2 raises a ``TypeError`` for a ragged tensor of ``torch.float64`` on mps.
 '''
-import importlib
-import os
-from typing import Any
-
 import torch
 import _k2
 
-# The module of each public name that is not defined here.
-_MODULES = {
-    'public_scores': '.scores',
-}
-
-
-class _Module:
-    '''A module of this package, which is loaded when it is first used.'''
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
-
-
-def __getattr__(name: str) -> Any:
-    # `import k2` loads no module that is used on mps only.
-    if name in _MODULES:
-        module = importlib.import_module(_MODULES[name], __name__)
-        value = getattr(module, name)
-    elif os.path.isfile(os.path.join(__path__[0], f'{name}.py')):
-        value = _Module(f'{__name__}.{name}')
-    else:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return globals().setdefault(name, value)
+from .scores import public_scores
 
 
 def is_available() -> bool:
@@ -64,4 +35,4 @@ def is_available() -> bool:
     return _k2.version.with_mps and torch.backends.mps.is_available()
 
 
-__all__ = [*_MODULES, 'is_available']
+__all__ = ['is_available', 'public_scores']
