@@ -42,7 +42,8 @@ BUDGETS = calls.table("budgets.toml")
 def _with_dispatches(direction):
     """Yields the operations that dispatch Metal kernels in a pass, "forward" or "backward"."""
     for name, budget in BUDGETS.items():
-        if budget.get("metal", budget["host"])[direction]["dispatches"]:
+        passes = budget.get("metal", budget["host"])
+        if direction in passes and passes[direction]["dispatches"]:
             yield name
 
 
