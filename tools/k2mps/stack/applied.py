@@ -32,14 +32,17 @@ class Applied(NamedTuple):
 
 def read(checkout: Checkout) -> Applied | None:
     """Reads the ref; returns None if the series was never applied in this checkout."""
-    result = checkout.git.run("for-each-ref", "--format=%(objectname) %(parent)", REF)
-    if result.status or "broken ref" in result.stderr:
+    words = ("for-each-ref", "--format=%(objectname) %(parent)", REF)
+    result = checkout.git.run(*words)
+    if REF in result.stderr:
         raise errors.K2mpsError(
             f"{REF} of {checkout.directory} is broken",
             why=result.stderr,
             next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply; nothing is"
             " lost, because patches/ and branch k2-mps stay",
         )
+    if result.status:
+        raise checkout.git.failure(words, result)
     id_, _, tip = os.fsdecode(result.stdout).strip("\n").partition(" ")
     return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
