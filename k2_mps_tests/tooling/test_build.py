@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from k2mps.build import builder, environment
+from k2mps.build import builder, doctor, environment
 from k2mps.core import process as processes
 from k2mps.core import project
 from k2mps.stack import checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
+from k2_mps_tests.tooling.test_suites import Progress
 
 ROOT = support.TOOLS.parent
 
@@ -196,6 +197,13 @@ def test_a_build_from_nothing_can_be_imported(sandbox):
     tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
     assert f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in name
     assert f"-{tree[:12]}-" in name and "-torch" in name
+
+
+def test_the_progress_names_the_file_of_ninjas_last_step(sandbox):
+    sandbox.ok("apply")
+    here = environment.Environment(project.Project(sandbox.root), progress := Progress())
+    builder.build(here, checkout.Checkout(sandbox.checkout), builder.Request(doctor.Device.CPU))
+    assert {name for _, total, name in progress.steps if total == 3} >= {"answer.cc.o"}
 
 
 def test_a_second_build_runs_ninja_alone(sandbox):
