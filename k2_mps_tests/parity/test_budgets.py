@@ -200,10 +200,21 @@ def test_a_boundary_that_changed_is_read_again():
     values = torch.tensor([[0, 0, 2, 5]])
     boundary = values.to("mps")
     k2.mps.know_boundary(boundary, values)
-    boundary[0, 3] = 4
+    boundary[0, 3] = 1
     px, py = torch.randn(1, 2, 6, device="mps"), torch.randn(1, 3, 5, device="mps")
     ranges = k2.get_rnnt_prune_ranges(px, py, boundary, 2)
+    # Two symbols in one frame need ranges of 3 positions; in five frames, 2 would be enough.
+    assert ranges.shape == (1, 5, 3)
     expected = k2.get_rnnt_prune_ranges(px.cpu(), py.cpu(), boundary.cpu(), 2)
+    assert torch.equal(ranges.cpu(), expected)
+
+
+def test_ranges_of_sequences_without_symbols():
+    """The fewest positions of a range are computed from (s - 1) / t, which is negative here."""
+    boundary = torch.tensor([[0, 0, 0, 5]])
+    px, py = torch.randn(1, 2, 6), torch.randn(1, 3, 5)
+    expected = k2.get_rnnt_prune_ranges(px, py, boundary, 1)
+    ranges = k2.get_rnnt_prune_ranges(px.to("mps"), py.to("mps"), boundary.to("mps"), 1)
     assert torch.equal(ranges.cpu(), expected)
 
 

@@ -157,9 +157,23 @@ def repeats_then_labels_set(graph):
     labels_set(graph)
 
 
-@pytest.mark.parametrize(
-    "change", [repeats_set, aux_labels_set, aux_labels_set_in_place, repeats_then_labels_set]
-)
+def repeats_then_blanks_set_in_place(graph):
+    """Arcs with label 0 get no penalty."""
+    repeats_set(graph)
+    _loss(graph, graph.device)  # keeps which arcs are penalized
+    graph.labels[graph.labels == 2] = 0
+
+
+CHANGES = [
+    repeats_set,
+    aux_labels_set,
+    aux_labels_set_in_place,
+    repeats_then_labels_set,
+    repeats_then_blanks_set_in_place,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_changed_attributes_change_the_penalized_arcs(change):
     on_mps, on_cpu = _new(), _new().to("cpu")
     before = _loss(on_mps, MPS)

@@ -127,6 +127,17 @@ def test_an_attribute_of_two_axes_follows_the_arcs():
     assert lattice.pairs.shape == (lattice.num_arcs, 2)
 
 
+def test_the_filler_is_for_attributes_of_one_axis():
+    graph = k2.Fsa.from_str("0 1 1 0\n1 2 2 0\n2 3 -1 0\n3")
+    graph.pairs, graph.pairs_filler = torch.ones(3, 2), 7.0
+    graph.single, graph.single_filler = torch.ones(3), 7.0
+    streams = Streams(k2.create_fsa_vec([graph]), 1, 8.0, 4.0, 2, 20, True)
+    # One frame ends the sequence at a label other than -1, so no arc of the graph is in the map.
+    lattice = streams.decode(_log_probs(1), {"a": 1})
+    assert streams.on_gpu
+    assert (lattice.single == 7).any() and not (lattice.pairs == 7).any()
+
+
 def test_a_stream_goes_on_twice_from_the_same_chunk():
     streams = _topo_streams()
     for seed in range(4):

@@ -38,7 +38,7 @@ _MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): "
-    r"(?P<severity>fatal error|error|note|warning): (?P<message>.*)$"
+    r"(?P<severity>fatal error|error|note): (?P<message>.*)$"
 )
 
 
@@ -173,7 +173,7 @@ class Program:
         diagnostics = []
         for line in printed.splitlines():
             match = _PREPROCESSOR_MESSAGE.match(line)
-            if match is None or match["severity"] == "warning":
+            if match is None:
                 continue
             location = Location(
                 self._shown_name(match["file"]), int(match["line"]), int(match["column"])

@@ -14,6 +14,7 @@ float4 pick(float4 a, float4 b) {
   o[2] = m.x;
   return float4(m) + 10 * float4(n) + 100 * float4(o) + 1000 * float4(m == n);
 }
+int4 six(bool4) { return int4(6); }
 vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
 typedef float4 Color;
 using Pair = vec<float, 2>;
@@ -108,6 +109,14 @@ VALUES = {
         "bool4(x > 2).w": 1,
         "float(bool(x.x > 0))": 1,
         "bool((x < y).x)": 1,
+        "float4((x < 3)).y": 1,
+    },
+    # A constructor whose argument is no comparison, although the argument contains "<" or ">".
+    "no comparisons": {
+        "int4(x.x < 2 ? int4(6) : int4(8)).x": 6,
+        "float2(x.x < 2, 7).y": 7,
+        "int4(static_cast<int4>(x)).y": 2,
+        "int4(six(x < 3)).w": 6,
     },
     "boolean vectors": {
         # In pick(), m is 1 1 0 1 and n is 1 0 1 0.  (m && n) ^ 0101 is 1 1 0 1.  The assignments
@@ -146,6 +155,14 @@ def values(evaluate):
 @pytest.mark.parametrize("what", VALUES)
 def test_values(values, what):
     assert {text: values[text] for text in VALUES[what]} == VALUES[what]
+
+
+def test_declarators_that_look_like_constructors(metal):
+    metal.compile("""
+using Function = float4 (*)(float4);
+template <typename T> struct Rows {};
+template <> struct Rows<float4 (&)[4]> { int count; };
+""")
 
 
 def test_assignment_to_components(metal):

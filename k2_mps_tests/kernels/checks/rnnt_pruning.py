@@ -53,6 +53,7 @@ RISING = [Shape(S=40, T=60, R=4, D=64), Shape(S=257, T=300, R=5, D=33)]
 def cases():
     for (S, T, R), regular in itertools.product(RANGES, (True, False)):
         yield _ranges(S, T, R, regular)
+    yield _ranges(*RANGES[2], regular=True, nan=0.1)
     for shape, tanh in itertools.product(PRUNED, (False, True)):
         for number in (FLOAT, HALF, BFLOAT):
             yield _prune(shape, tanh, number)
@@ -63,11 +64,17 @@ def cases():
         yield _backward(shape, tanh, FLOAT, am=True, lm=True, order=_rising)
 
 
-def _ranges(S, T, R, regular):
+def _ranges(S, T, R, regular, nan=0.0):
+    """Returns a case of rnnt_prune_ranges.
+
+    Args:
+      nan: the fraction of the gradients of py that is NaN.
+    """
     B, columns = 2, T + regular
     random = np.random.default_rng([S, T, R])
     px_grad = random.integers(0, 9, (B, S, columns))
-    py_grad = random.integers(0, 9, (B, S + 1, T))
+    py_grad = random.integers(0, 9, (B, S + 1, T)).astype(np.float32)
+    py_grad[random.random(py_grad.shape) < nan] = np.nan
     bounds = np.array([[0, 0, S, T], [0, 0, S - S // 3, T - T // 3]])
     step = R - 1 if regular else 1
     expected = np.zeros((B, T, R), np.int64)
@@ -78,13 +85,13 @@ def _ranges(S, T, R, regular):
         late = [max(min(late[t:]), 0) for t in range(T)]
         expected[b] = [[step * t - late[t] + j for j in range(R)] for t in range(T)]
     return Case(
-        f"S {S}, T {T}, s_range {R}, regular {regular}",
+        f"S {S}, T {T}, s_range {R}, regular {regular}, NaN {nan}",
         "rnnt_prune_ranges",
         B,
         RANGES_THREADS,
         {
             Number.kRnntPruningPxGrad: Buffer(px_grad.astype(np.float32)),
-            Number.kRnntPruningPyGrad: Buffer(py_grad.astype(np.float32)),
+            Number.kRnntPruningPyGrad: Buffer(py_grad),
             Number.kRnntPruningBoundary: Buffer(bounds.astype(np.int64)),
             Number.kRnntPruningRanges: Buffer.output(expected, dtype=np.int64),
             Number.kRnntPruningParams: Buffer.struct(
@@ -97,7 +104,8 @@ def _ranges(S, T, R, regular):
 def _best(px_grad, py_grad, bound, t, R):
     """Returns the position at which the best range of frame t begins.
 
-    If several ranges are equally good, returns the position of the first one.  From frame t_end - 1
+    If several ranges are equally good, returns the position of the first one.  A NaN counts as the
+    best, as for torch.argmax().  From frame t_end - 1
     on, the range ends at position s_end.  If s_end < R - 1, the range begins at position 0 instead.
     """
     _, _, s_end, t_end = bound

@@ -44,7 +44,7 @@ class Vectors(Step):
     def _rewrite_construction(self, begin, end):
         s = self._structure
         before = s.text(s.previous(begin))
-        if before in ("operator", "~", "new"):
+        if before in ("operator", "~"):
             return
         if s.is_identifier(s.previous(begin)) and before not in ("return", "case", "else", "do"):
             return  # a declaration: float4 (x)
@@ -80,7 +80,7 @@ class Vectors(Step):
             if s.kind(index) != "punctuator":
                 index += 1
                 continue
-            if text in (",", "?", "="):
+            if text in (",", "?"):
                 return False
             if text in OPENING:
                 index = s.end_of_bracket(index)
