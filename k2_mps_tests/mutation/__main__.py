@@ -11,7 +11,8 @@ All other changes need no build of k2.  The checks compile kernels at run time, 
 the changed k2.mps before the k2.mps of the last `k2mps build`.  The last build must have the
 patches of this tree.
 
-The program prints a row for each change, and at the end how many changes the tests noticed.
+The program prints a row for each change, and at the end how many changes the tests noticed.  The
+exit status is 34 if they did not notice all changes.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from k2_mps_tests.mutation import areas, mutants
 from k2_mps_tests.mutation.extension import SOURCES, Extension
 
 ROOT = Path(__file__).resolve().parents[2]
+UNNOTICED = 34
 AREAS = ("kernels", "bindings", "k2.mps", "k2_mac", "tool")
 # If tests take longer than this, the program assumes that the change makes the tests hang.  Such a
 # change counts as noticed.
@@ -154,7 +156,7 @@ def run(area: str, count: int, seed: int, tree: Path, whole: bool) -> collection
 
 
 def main() -> int:
-    """Returns 1 if a mutant was not noticed."""
+    """Returns UNNOTICED if no test noticed a mutant, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m k2_mps_tests.mutation",
         description=__doc__,
@@ -182,7 +184,7 @@ def main() -> int:
             counts += run(area, options.each, options.seed, tree, options.whole)
     total = sum(counts.values())
     print(f"{total - counts['unnoticed']} of {total} changes were noticed (mps is emulated)")
-    return 1 if counts["unnoticed"] else 0
+    return UNNOTICED if counts["unnoticed"] else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mutants: copies of a file's text in which one operator, number or call is changed."""
+"""Mutants: copies of a file's text in which one operator, number, call or clause is changed."""
 
 import io
 import random
@@ -37,6 +37,11 @@ _SWAPS = {
     "simdgroup_barrier(mem_flags::mem_none);": ";",
 }
 _SWAP = re.compile("|".join(re.escape(old) for old in sorted(_SWAPS, key=len, reverse=True)))
+# What joins the clauses of a condition.
+_JOIN = re.compile(r"\s(?:&&|\|\||and|or)\s+")
+# What begins or ends brackets, or ends a clause.  Only in Python, a line ends a clause; a clause
+# that goes on in the next line is cut there, and then rarely compiles.
+_TOKEN = re.compile(r"\s(?:&&|\|\||and|or|if|else|for)\s|[;,?()\[\]{}]|(?<!:):(?!:)|\n")
 # An integer that is not part of a name or of a float.
 _NUMBER = re.compile(r"(?<![\w.\"'])\d+(?![\w.\"'])")
 _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*#[^\n]*", re.DOTALL | re.MULTILINE)
@@ -65,6 +70,7 @@ def of(path: str, text: str) -> Iterator[Mutant]:
     code = _code_of_python(text) if path.endswith(".py") else _code_of_c(text)
     places = [(match.span(), _SWAPS[match[0]]) for match in _SWAP.finditer(code)]
     places += [(match.span(), str(int(match[0]) + 1)) for match in _NUMBER.finditer(code)]
+    places += [(span, "") for span in _clauses(code, path.endswith(".py"))]
     for (begin, end), new in sorted(places):
         if not _is_name(code, begin, end):
             mutated = text[:begin] + new + text[end:]
@@ -88,6 +94,21 @@ def shuffled(files: Sequence[tuple[str, str]], seed: int) -> Iterator[Mutant]:
         for mutants in waiting:
             if mutants:
                 yield mutants.pop()
+
+
+def _clauses(code: str, is_python: bool) -> Iterator[tuple[int, int]]:
+    """Yields, for each clause after the first of a condition, where `and` and the clause are."""
+    for join in _JOIN.finditer(code):
+        depth = 0
+        for match in _TOKEN.finditer(code, join.end()):
+            token = match[0].strip() or "\n"
+            if token in "([{":
+                depth += 1
+            elif depth == 0 and (token != "\n" or is_python):
+                yield join.start(), match.start()
+                break
+            elif token in ")]}":
+                depth -= 1
 
 
 def _is_name(code: str, begin: int, end: int) -> bool:
