@@ -87,13 +87,18 @@ def program(*names):
 
 @functools.cache
 def text(name):
+    """Returns the text of the file of kernels with this name, with k2's headers inserted."""
+    return with_headers(path(name))
+
+
+def with_headers(source):
     """Returns the text of a file, with k2's headers inserted.
 
     The script that embeds kernels in k2 makes this text.
     """
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "embedded.cc")
-        settings = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": output}
+        settings = {"NAME": source.stem, "SOURCE": source, "ROOT": ROOT, "OUTPUT": output}
         command = [program("cmake"), *(f"-D{key}={value}" for key, value in settings.items())]
         subprocess.run([*command, "-P", ROOT / "cmake/embed_metal.cmake"], check=True)
         # The script can split the text into C++ literals in the middle of a character.

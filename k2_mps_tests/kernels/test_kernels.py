@@ -28,6 +28,17 @@ def test_all_kernels(capsys):
             assert kernel in said
 
 
+@pytest.mark.parametrize("header", sorted(path.name for path in sources.KERNELS.glob("*.h")))
+def test_a_header_includes_what_it_uses(header, tmp_path):
+    source = tmp_path / "alone.metal"
+    source.write_text(
+        "#include <metal_stdlib>\nusing namespace metal;\n"
+        f'#include "k2/csrc/mps/kernels/{header}"\n'
+        "kernel void nothing(device int *a [[buffer(0)]]) { a[0] = 0; }\n"
+    )
+    torch.mps.compile_shader(sources.with_headers(source))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 @pytest.mark.parametrize("name", sources.names())
 def test_no_kernel_has_a_race(name):

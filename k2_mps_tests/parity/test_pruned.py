@@ -70,7 +70,7 @@ def test_several_threadgroups_for_a_sequence(seed):
     inputs = *options, allow_partial
     arcs, *maps = _k2.intersect_dense_pruned(graphs.arcs, dense.dense_fsa_vec, *inputs)
     graphs, dense, *_ = _inputs_on_mps(case)
-    made = _k2.mps_intersect_dense_pruned(
+    made, _ = _k2.mps_intersect_dense_pruned(
         graphs.arcs, dense.dense_fsa_vec, int(segments[:, 2].max()) + 1, *inputs, groups=pick(2, 3)
     )
     assert_equal(k2.Fsa(made.fsas), k2.Fsa(arcs))
@@ -126,7 +126,7 @@ def test_the_host_gets_scores_that_are_not_numbers(score):
     case = _topo_case([30, 12])
     case[1][0, 4, 2] = score
     _on_both(*case)
-    assert "are infinite, NaN" in _k2.mps_why_host_intersects_pruned()
+    assert "are infinite, NaN" in k2.mps.explain()
 
 
 def test_the_host_gets_beams_that_are_not_normal():
@@ -179,6 +179,6 @@ def test_the_host_decodes_if_the_gpu_needs_too_much_memory():
     case = _topo_case([0])
     dense = k2.DenseFsaVec(case[1].to(MPS), case[2])
     graph = arcs.to(MPS)
-    assert _k2.mps_intersect_dense_pruned(graph, dense.dense_fsa_vec, 1, *case[3], False) is None
-    assert "1 GiB" in _k2.mps_why_host_intersects_pruned()
-    assert "1 GiB" in k2.mps.explain()
+    arguments = graph, dense.dense_fsa_vec, 1, *case[3], False
+    made, why_host = _k2.mps_intersect_dense_pruned(*arguments)
+    assert made is None and "1 GiB" in why_host

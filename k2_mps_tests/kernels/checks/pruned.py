@@ -31,7 +31,40 @@ ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
 # The limits of a sequence's memory: the most states and arcs that the search can have, then the
 # most states and arcs that the lattice can have.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000
-MAX_WORDS = MAX_ARCS // LANES + 1  # words with a bit for each of these arcs
+
+
+def rings_layout(num_rows):
+    """Returns the type of the rings of a sequence; see RingsOf() in pruned_memory.h."""
+    words = MAX_ARCS // LANES + 1
+    fields = [
+        ("active", np.int32, (MAX_STATES, 4)),
+        ("frames", np.int32, (num_rows + 2, 4)),
+        ("counts", np.int32, 4 * SIZES["kPrMaxSimdgroups"]),
+        ("endings", np.int32, (MAX_ARCS, 2)),
+        ("backward", np.int32, MAX_STATES),
+        ("num_kept", np.int32, MAX_STATES),
+        ("numbers", np.int32, MAX_STATES),
+        ("next_states", np.int32, MAX_ARCS),
+        ("over_cutoff", np.uint32, words),
+        ("is_first", np.uint32, words),
+    ]
+    return _aligned(fields)
+
+
+def lattice_layout(number=np.int32):
+    """Returns the type of a sequence's lattice; see GetSequence() in pruned_memory.h."""
+    fields = [
+        ("out", number, (MAX_OUT_ARCS, 4)),
+        ("out_begins", number, MAX_OUT_STATES),
+        ("entered", number, MAX_OUT_STATES),
+    ]
+    return _aligned(fields)
+
+
+def _aligned(fields):
+    """Returns the type of a struct of arrays whose size is a multiple of 16 bytes."""
+    size = np.dtype(fields).itemsize
+    return np.dtype([*fields, ("unused", fields[0][1], -size % 16 // 4)])
 
 
 class Shape(NamedTuple):
@@ -221,7 +254,6 @@ def params_of(batch, streaming=0):
         output_beam=options.output_beam,
         max_states=MAX_STATES,
         max_arcs=MAX_ARCS,
-        max_words=MAX_WORDS,
         max_out_states=MAX_OUT_STATES,
         max_out_arcs=MAX_OUT_ARCS,
         streaming=streaming,
@@ -231,10 +263,6 @@ def params_of(batch, streaming=0):
 def _at_once(batch):
     """Returns how many sequences have memory: one more than there are, so the numbers differ."""
     return len(batch.rows) + 1
-
-
-def _scratch(size, dtype=np.int32):
-    return Buffer.scratch(np.zeros(size, dtype))
 
 
 def inputs_of(batch):
@@ -249,57 +277,69 @@ def inputs_of(batch):
     }
 
 
-def memory_of(batch):
-    """Returns the memory of a search: the tables of states, and the rings of states and of arcs."""
-    n = _at_once(batch)
-    pairs = 2 * batch.state_begins[-1] * (n if batch.shared else 1)
-    table = np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32)
-    return {
-        Number.kPrunedTable: Buffer.scratch(table),
-        Number.kPrunedActive: _scratch(4 * n * MAX_STATES),
-        Number.kPrunedBackward: _scratch(n * MAX_STATES),
-        Number.kPrunedNumKept: _scratch(n * MAX_STATES),
-        Number.kPrunedNumbers: _scratch(n * MAX_STATES),
-        Number.kPrunedDests: _scratch(n * MAX_ARCS),
-        Number.kPrunedEndScores: _scratch(n * MAX_ARCS, np.float32),
-        Number.kPrunedOverCutoff: _scratch(n * MAX_WORDS, np.uint32),
-        Number.kPrunedIsFirst: _scratch(n * MAX_WORDS, np.uint32),
-        Number.kPrunedCounts: _scratch(4 * n * SIZES["kPrMaxSimdgroups"]),
-        Number.kPrunedFrames: _scratch(4 * n * (max(batch.rows) + 2)),
-    }
+def rings_of(batch):
+    """Returns the rings of all sequences, an array of rings_layout()."""
+    return np.zeros(_at_once(batch), rings_layout(max(batch.rows)))
 
 
-def out_and_begins(batch):
-    """Returns the arcs of the lattices, and the indexes at which the arcs of each state begin."""
-    out = np.full((len(batch.rows), MAX_OUT_ARCS, 4), int(UNTOUCHED), np.int32)
-    begins = np.full((len(batch.rows), MAX_OUT_STATES), int(UNTOUCHED), np.int32)
-    for index, (arc_begins, arcs) in enumerate(batch.lattices):
-        out[index, : len(arcs)] = np.array(arcs, np.int32).reshape(-1, 4)
-        begins[index, : len(arc_begins)] = arc_begins
-    return out, begins
+def table_of(batch):
+    """Returns the buffer with the tables of the graphs' states."""
+    pairs = 2 * batch.state_begins[-1] * (_at_once(batch) if batch.shared else 1)
+    return Buffer.scratch(np.array([[NONE, MINUS_INFINITY]] * pairs, np.int32))
+
+
+def scratch_of(rings):
+    """Returns the buffer of an array of rings.  The contents after a launch do not matter."""
+    return Buffer.scratch(rings.view(np.int32))
+
+
+def lattices_of(batch, entered):
+    """Returns the lattices that a search writes, an array of lattice_layout().
+
+    Args:
+      entered: the member `entered` of all sequences.
+    """
+    ans = np.zeros(len(batch.rows), lattice_layout())
+    ans["out"], ans["out_begins"], ans["unused"] = (int(UNTOUCHED),) * 3
+    ans["entered"] = entered
+    for lattice, (arc_begins, arcs) in zip(ans, batch.lattices):
+        lattice["out"][: len(arcs)] = np.array(arcs, np.int32).reshape(-1, 4)
+        lattice["out_begins"][: len(arc_begins)] = arc_begins
+    return ans
+
+
+def searched_lattices(batch, entered, tolerance=0.0):
+    """Returns the buffer of lattices before and after a search.
+
+    Args:
+      entered: the member `entered` after the search; zeros before it.
+      tolerance: as for Buffer.
+    """
+    before = np.zeros(len(batch.rows), lattice_layout())
+    before["out"], before["out_begins"], before["unused"] = (int(UNTOUCHED),) * 3
+    return Buffer(before.view(np.int32), lattices_of(batch, entered).view(np.int32), tolerance)
 
 
 def _searched(batch):
     """Returns the arguments of a search, except kPrunedDispatch."""
-    out, begins = out_and_begins(batch)
     # For the last state of the longest sequence, the kernel does not write where arcs begin.
-    tolerance = np.zeros(begins.shape, np.float32)
+    tolerance = np.zeros(len(batch.rows), lattice_layout(np.float32))
     for index, (arc_begins, arcs) in enumerate(batch.lattices):
         if arcs and arcs[-1][3] == max(batch.rows) - 1:
-            tolerance[index, len(arc_begins) - 1] = np.inf
+            tolerance["out_begins"][index, len(arc_begins) - 1] = np.inf
     # The reference computes only the numbers that the loop below names.  All other numbers may have
     # any value.
     infos, allowed = batch.infos(described=False), np.full(NUM_INFOS, np.inf)
     for info in ("kPrHasFinal", "kPrError", "kPrStates", "kPrArcs", "kPrExtraStates"):
         allowed[SIZES[info]] = 0
-    entered = batch.entered(False)
     return {
         **inputs_of(batch),
-        **memory_of(batch),
+        Number.kPrunedTable: table_of(batch),
+        Number.kPrunedRings: scratch_of(rings_of(batch)),
+        Number.kPrunedLattice: searched_lattices(
+            batch, batch.entered(False), tolerance.view(np.float32)
+        ),
         Number.kPrunedInfos: Buffer(np.zeros_like(infos), infos, allowed),
-        Number.kPrunedOut: Buffer.output(out, dtype=np.int32),
-        Number.kPrunedOutBegins: Buffer.output(begins, tolerance, dtype=np.int32),
-        Number.kPrunedEntered: Buffer(np.zeros_like(entered), entered),
     }
 
 
@@ -383,22 +423,21 @@ def _found(batch, described):
     Args:
       described: whether to include the results of describe_pruned.
     """
-    out, begins = out_and_begins(batch)
     return {
         **inputs_of(batch),
-        **memory_of(batch),
+        Number.kPrunedTable: table_of(batch),
+        Number.kPrunedRings: scratch_of(rings_of(batch)),
+        Number.kPrunedLattice: Buffer(lattices_of(batch, batch.entered(described)).view(np.int32)),
         Number.kPrunedInfos: ints(batch.infos(described)),
-        Number.kPrunedOut: ints(out),
-        Number.kPrunedOutBegins: ints(begins),
-        Number.kPrunedEntered: Buffer(batch.entered(described)),
     }
 
 
 def _describe(name, batch):
+    before, after = (lattices_of(batch, batch.entered(x)).view(np.int32) for x in (False, True))
     buffers = {
         **_found(batch, False),
         Number.kPrunedInfos: Buffer(batch.infos(False), batch.infos(True)),
-        Number.kPrunedEntered: Buffer(batch.entered(False), batch.entered(True)),
+        Number.kPrunedLattice: Buffer(before, after),
     }
     groups = len(batch.rows) * SIZES["kPrWideGroups"]
     return Case(name, "describe_pruned", groups, SIZES["kPrWideThreads"], buffers)

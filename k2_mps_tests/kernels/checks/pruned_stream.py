@@ -207,37 +207,32 @@ class _AsBatch:
         ]
 
 
-def _arguments(chunk, infos, out, begins, entered):
+def _arguments(chunk, infos, lattices):
     """Returns the arguments of a search.  The memory has the contents that load_stream writes."""
     batch = _AsBatch(chunk)
-    memory = pruned.memory_of(batch)
-    active = memory[pruned.Number.kPrunedActive].content
-    frames = memory[pruned.Number.kPrunedFrames].content
-    degree = chunk.leaving_begins[1] - chunk.leaving_begins[0]
-    for index in range(len(chunk.rows)):
-        active[4 * index * pruned.MAX_STATES :][:4] = 0, 0, 0, chunk.leaving_begins[0]
-        frames[4 * (index * (max(chunk.rows) + 2) + HISTORY) :][:4] = 0, 1, 0, degree
+    rings = pruned.rings_of(batch)
+    begin, end = chunk.leaving_begins[:2]
+    for ring in rings[: len(chunk.rows)]:
+        ring["active"][0] = 0, 0, 0, begin
+        ring["frames"][HISTORY] = 0, 1, 0, end - begin
     return {
         **pruned.inputs_of(batch),
-        **memory,
+        pruned.Number.kPrunedTable: pruned.table_of(batch),
+        pruned.Number.kPrunedRings: pruned.scratch_of(rings),
+        pruned.Number.kPrunedLattice: lattices,
         pruned.Number.kPrunedInfos: infos,
-        pruned.Number.kPrunedOut: out,
-        pruned.Number.kPrunedOutBegins: begins,
-        pruned.Number.kPrunedEntered: entered,
         pruned.Number.kPrunedParams: pruned.params_of(batch, streaming=1),
     }
 
 
 def _searched(chunk):
-    out, begins = (Buffer.output(x, dtype=np.int32) for x in pruned.out_and_begins(_AsBatch(chunk)))
     # The reference computes only the numbers that the loop below names.  All other numbers may have
     # any value.
     allowed = np.full(NUM_INFOS, np.inf)
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0
     infos = Buffer(chunk.infos(), chunk.infos(searched=True), allowed)
-    entered = chunk.entered(False)
-    return _arguments(chunk, infos, out, begins, Buffer(np.zeros_like(entered), entered))
+    return _arguments(chunk, infos, pruned.searched_lattices(_AsBatch(chunk), chunk.entered(False)))
 
 
 def _step(name, chunk, threads, groups):
@@ -269,21 +264,38 @@ def _step(name, chunk, threads, groups):
 
 
 def _describe(name, chunk):
-    out, begins = map(ints, pruned.out_and_begins(_AsBatch(chunk)))
+    batch = _AsBatch(chunk)
+    before, after = (
+        pruned.lattices_of(batch, chunk.entered(x)).view(np.int32) for x in (False, True)
+    )
     infos = Buffer(chunk.infos(searched=True), chunk.infos(searched=True, described=True))
-    entered = Buffer(chunk.entered(False), chunk.entered(True))
-    buffers = _arguments(chunk, infos, out, begins, entered)
-    all_frames = buffers[pruned.Number.kPrunedFrames].content
-    for index, frames in enumerate(chunk.frames):
-        for t, frame in enumerate(frames):
-            at = 4 * (index * (max(chunk.rows) + 2) + HISTORY + t)
-            all_frames[at : at + 4] = 0, len(frame.states), 0, len(frame.steps)
+    buffers = _arguments(chunk, infos, Buffer(before, after))
+    rings = pruned.rings_of(batch)
+    for ring, frames in zip(rings, chunk.frames):
+        for t, frame in enumerate(frames, HISTORY):
+            ring["frames"][t] = 0, len(frame.states), 0, len(frame.steps)
+    buffers[pruned.Number.kPrunedRings] = pruned.scratch_of(rings)
     groups = len(chunk.rows) * SIZES["kPrWideGroups"]
     return Case(name, "describe_stream", groups, WIDE, buffers)
 
 
 def _untouched(*shape, dtype=np.int32):
     return np.full(shape, int(UNTOUCHED), dtype)
+
+
+def _params(rows, num_columns):
+    """Returns PrunedParams for load_stream, save_stream and emit_stream.  The fields that these
+    kernels do not use are 0."""
+    fields = dict.fromkeys(pruned.PARAMS.names, 0)
+    fields.update(num_rows=rows, num_columns=num_columns)
+    fields.update(max_states=pruned.MAX_STATES, max_arcs=pruned.MAX_ARCS)
+    fields.update(max_out_states=pruned.MAX_OUT_STATES, max_out_arcs=pruned.MAX_OUT_ARCS)
+    return Buffer.struct(pruned.PARAMS, **fields)
+
+
+def _untouched_rings(num_seqs, rows):
+    layout = pruned.rings_layout(rows)
+    return _untouched(num_seqs * layout.itemsize // 4).view(layout)
 
 
 def _load(is_new):
@@ -299,26 +311,30 @@ def _load(is_new):
     chunk = random.standard_normal((from_row + rows, stride)).astype(np.float32)
     leaving = [2, 9]
 
-    active, kept, numbers, dests = _untouched(n, 4), _untouched(n), _untouched(n), _untouched(m)
+    rings = _untouched_rings(index + 1, HISTORY + rows)
+    before, ring = rings.copy(), rings[index]
     scores = np.full((to_row + HISTORY + rows, columns), UNTOUCHED, np.float32)
     scores[to_row : to_row + HISTORY] = 0 if is_new else history
     scores[to_row + HISTORY :] = chunk[from_row:, :columns]
     begins = _untouched(index + 2)
     begins[index : index + 2] = to_row, to_row + HISTORY + rows
-    frames = np.zeros((SAVED, 4), np.int32)
-    infos = np.zeros(NUM_INFOS, np.int32)
+    all_infos = _untouched(index + 1, NUM_INFOS)
+    infos = all_infos[index]
+    infos[:] = 0
     infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
     infos[SIZES["kPrBeam"] :][:2] = pruned.bits_of(7.5)
     infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
     if is_new:
-        active[0], kept[0] = (0, 0, 0, leaving[0]), 0
+        ring["active"][0], ring["num_kept"][0] = (0, 0, 0, leaving[0]), 0
         states, arcs = np.zeros(SAVED, np.int32), np.zeros(SAVED, np.int32)
-        frames[HISTORY] = 0, 1, 0, leaving[1] - leaving[0]
+        ring["frames"][:SAVED] = 0
+        ring["frames"][HISTORY] = 0, 1, 0, leaving[1] - leaving[0]
     else:
-        active, kept, numbers, dests = *parts[:2], parts[2] - base, of_arcs
-        frames = np.array(
-            [[states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)]
-        )
+        ring["active"][:n], ring["num_kept"][:n] = parts[:2]
+        ring["numbers"][:n], ring["next_states"][:m] = parts[2] - base, of_arcs
+        ring["frames"][:SAVED] = [
+            [states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)
+        ]
         infos[SIZES["kPrStates"]] = states[0]
     load = Buffer.struct(
         LOAD,
@@ -328,7 +344,6 @@ def _load(is_new):
         from_row=from_row,
         to_row=to_row,
         stride=stride,
-        num_columns=columns,
         beam=pruned.bits_of(7.5),
         base=base,
         first_frame=HISTORY if is_new else 0,
@@ -339,14 +354,11 @@ def _load(is_new):
         Number.kStreamSaved: ints(saved),
         Number.kStreamChunk: Buffer(chunk),
         Number.kStreamLeavingBegins: ints(leaving),
-        Number.kStreamActive: Buffer.output(active, dtype=np.int32),
-        Number.kStreamNumKept: Buffer.output(kept, dtype=np.int32),
-        Number.kStreamNumbers: Buffer.output(numbers, dtype=np.int32),
-        Number.kStreamDests: Buffer.output(dests, dtype=np.int32),
+        Number.kStreamRings: Buffer(before.view(np.int32), rings.view(np.int32)),
         Number.kStreamScores: Buffer.output(scores),
         Number.kStreamBBegins: Buffer.output(begins, dtype=np.int32),
-        Number.kStreamFrames: Buffer.output(frames, dtype=np.int32),
-        Number.kStreamInfos: Buffer.output(infos, dtype=np.int32),
+        Number.kStreamInfos: Buffer.output(all_infos, dtype=np.int32),
+        Number.kStreamParams: _params(HISTORY + rows, columns),
         Number.kStreamLoad: load,
     }
     return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
@@ -354,7 +366,8 @@ def _load(is_new):
 
 def _save(is_new):
     random = np.random.default_rng([is_new, 2])
-    max_states, max_arcs, columns, base, time, num_frozen = 40, 60, 3, 4, 11, 8
+    columns, base, time, num_frozen, index, first_row = 3, 4, 11, 8, 2, 5
+    max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY
     sizes = random.integers(1, 4, size=(end + 1, 2))
@@ -365,15 +378,28 @@ def _save(is_new):
         [firsts[:, 0] % max_states, sizes[:, 0], firsts[:, 1] % max_arcs, sizes[:, 1]], 1
     )
     active = random.integers(100, size=(max_states, 4))
-    kept, dests = random.integers(-1, 3, size=max_states), random.integers(9, size=max_arcs)
+    kept = random.integers(-1, 3, size=max_states)
+    next_states = random.integers(9, size=max_arcs)
     numbers = random.permutation(max_states)
-    scores = random.standard_normal((end + 1, columns)).astype(np.float32)
+    scores = random.standard_normal((first_row + end + 1, columns)).astype(np.float32)
     out = random.integers(50, size=(11, 4))
+    rings = _untouched_rings(index + 1, end + 1)
+    rings[index]["active"], rings[index]["num_kept"] = active, kept
+    rings[index]["numbers"], rings[index]["next_states"] = numbers, next_states
+    rings[index]["frames"][: end + 1] = frames
+    lattices = np.zeros(index + 1, pruned.lattice_layout())
+    lattices[index]["out"][: len(out)] = out
     n, m = sizes[following:, 0].sum(), sizes[following:end, 1].sum()
     of_states = (frames[following, 0] + np.arange(n)) % max_states
     of_arcs = (frames[following, 2] + np.arange(m)) % max_arcs
-    rows = scores[end - HISTORY : end].view(np.int32)
-    parts = active[of_states], kept[of_states], numbers[of_states] + base, dests[of_arcs], rows
+    rows = scores[first_row + end - HISTORY : first_row + end].view(np.int32)
+    parts = (
+        active[of_states],
+        kept[of_states],
+        numbers[of_states] + base,
+        next_states[of_arcs],
+        rows,
+    )
     saved = np.concatenate([part.ravel() for part in parts])
     old = _untouched(len(out), 4)
     old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
@@ -384,8 +410,8 @@ def _save(is_new):
                 times[numbers[place] + base] = time + t
     save = Buffer.struct(
         SAVE,
-        max_states=max_states,
-        max_arcs=max_arcs,
+        index=index,
+        first_row=first_row,
         begin=begin,
         next=following,
         end=end,
@@ -395,16 +421,12 @@ def _save(is_new):
         base=base,
         time=time,
         num_out_arcs=num_frozen,
-        num_columns=columns,
     )
     buffers = {
-        Number.kStreamActive: ints(active),
-        Number.kStreamNumKept: ints(kept),
-        Number.kStreamNumbers: ints(numbers),
-        Number.kStreamDests: ints(dests),
+        Number.kStreamRings: Buffer(rings.view(np.int32)),
+        Number.kStreamLattice: Buffer(lattices.view(np.int32)),
         Number.kStreamScores: Buffer(scores),
-        Number.kStreamFrames: ints(frames),
-        Number.kStreamOut: ints(out),
+        Number.kStreamParams: _params(end + 1, columns),
         Number.kStreamSaved: Buffer.output(saved, dtype=np.int32),
         Number.kStreamOldArcs: Buffer.output(old, dtype=np.int32),
         Number.kStreamOldTimes: Buffer.output(times, dtype=np.int32),
@@ -435,6 +457,8 @@ def _emit(num_old):
         [src, dest, np.where(is_final, -1, label), scores.view(np.int32)], 1
     )
     arc_map[first_arc:] = np.where(is_final & (label != -1), -1, of_graph)
+    lattices = np.zeros(index + 1, pruned.lattice_layout())
+    lattices[index]["out"][: num_arcs - num_old] = arcs[num_old:] - [base, base, 0, 0]
     emit = Buffer.struct(
         EMIT,
         index=index,
@@ -447,7 +471,8 @@ def _emit(num_old):
     )
     buffers = {
         Number.kStreamOldArcs: ints(arcs[:num_old]),
-        Number.kStreamOut: ints(arcs[num_old:] - [base, base, 0, 0]),
+        Number.kStreamLattice: Buffer(lattices.view(np.int32)),
+        Number.kStreamParams: _params(1, 1),
         Number.kStreamArcs: Buffer(graph.view(np.int32)),
         Number.kStreamRowSplits2: Buffer.output(splits, dtype=np.int32),
         Number.kStreamRowIds1: Buffer.output(ids1, dtype=np.int32),

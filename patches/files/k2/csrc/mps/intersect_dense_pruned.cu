@@ -21,6 +21,7 @@
 #include <limits>
 #include <map>
 #include <mutex>  // NOLINT
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -43,8 +44,7 @@ constexpr const char *kPruned = "pruned";
 constexpr const char *kSearch = "search_pruned";
 constexpr const char *kStep = "step_pruned";
 
-std::mutex g_mutex;
-std::string g_reason;  // NOLINT
+std::mutex g_mutex;  // of g_needed
 
 // Does what FsaToFsaVec() does, but the host does not wait.  The graph must
 // have arcs.
@@ -176,7 +176,7 @@ class Steps {
     for (int32_t t = 0; t < num_rows_; ++t) {
       for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
         Do(phase, t);
-      if (t + 1 != EndOf(next_window_)) continue;
+      if (t + 1 != PrunedWindowEnd(next_window_, num_rows_)) continue;
       // Here, only the window before the last one can be unfinished.  Finish it
       // before the last window begins.
       while (step_.window >= 0) Do(kPrNoPhase, t);
@@ -189,21 +189,13 @@ class Steps {
   }
 
  private:
-  // The frames of a window, see WindowOf() in kernels/pruned_window.h.
-  int32_t BeginOf(int32_t window) const {
-    return std::max(kPrShift * (window + 1) - kPrWindow, 0);
-  }
-  int32_t EndOf(int32_t window) const {
-    return std::min(kPrShift * (window + 1), num_rows_);
-  }
-
   // Launches a phase of frame t, and in the same dispatch the next step of the
   // window.
   void Do(int32_t phase, int32_t t) {
     const int32_t window = step_.window;
     step_.phase = phase;
     step_.t = t;
-    step_.first_live = BeginOf(window >= 0 ? window : next_window_);
+    step_.first_live = PrunedWindowBegin(window >= 0 ? window : next_window_);
     // Whether the dispatch also resolves the arcs of the previous frame; see
     // step_pruned().
     const bool beside = t > 0 && phase == kPrExpand;
@@ -211,10 +203,9 @@ class Steps {
                       (window >= 0 ? 1 : 0);
     launch_(step_, count_ * step_.groups * step_.num_teams);
     if (window < 0) return;
-    // A window takes one step, then one step for each frame, then four steps;
-    // see DoWindowStep() in kernels/pruned.metal.
-    if (++step_.window_step == 1 + EndOf(window) - BeginOf(window) + 4)
-      step_.window = -1;
+    const int32_t num_frames =
+        PrunedWindowEnd(window, num_rows_) - PrunedWindowBegin(window);
+    if (++step_.window_step == PrunedWindowSteps(num_frames)) step_.window = -1;
   }
 
   const int32_t count_, num_rows_;
@@ -324,8 +315,8 @@ void LaunchSearch(const PrunedBatch &batch, int32_t first, int32_t count) {
   const int64_t rounds_of_window =
       kPrShift * problem.RoundsOfFrame(batch.groups);
   mps::LaunchInParts(
-      1, problem.NumWindows(), batch.NumWaves() * rounds_of_window,
-      [&](int32_t begin, int32_t end) {
+      1, PrunedNumWindows(problem.num_rows),
+      batch.NumWaves() * rounds_of_window, [&](int32_t begin, int32_t end) {
         mps::Launch(kPruned, kSearch, batch.Grid(count),
                     mps::Join(batch.arguments,
                               {mps::In(kPrunedDispatch,
@@ -352,14 +343,15 @@ void LaunchSearches(const PrunedBatch &batch, const PrunedMemory &allocated) {
 }
 
 // Searches until the memory is enough: if it is not, starts again with more
-// memory.  Returns nullopt if the GPU would need too much memory, or if the
-// kernels cannot compute with the scores.
-torch::optional<Totals> SearchPruned(PrunedBatch *batch) {
+// memory.  Returns nullopt, and sets *why_host, if the GPU would need too much
+// memory, or if the kernels cannot compute with the scores.
+torch::optional<Totals> SearchPruned(PrunedBatch *batch,
+                                     std::string *why_host) {
   const int32_t num_seqs = batch->problem.num_seqs;
   Memory &memory = batch->memory;
   for (;;) {
     if (!memory.Fit()) {
-      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
+      *why_host = kPrunedTooMuchMemory;
       return torch::nullopt;
     }
     memory.SetParams(&batch->params);
@@ -376,8 +368,7 @@ torch::optional<Totals> SearchPruned(PrunedBatch *batch) {
     const Totals totals(EvalPtr<int32_t>(allocated.infos), num_seqs);
     if (totals.error == 0) return totals;
     if (totals.error & ~(kPrSmallRings | kPrSmallOutput)) {
-      KeepWhyHostIntersectsPruned(
-          "the scores are infinite, NaN or too large for the GPU");
+      *why_host = kPrunedScores;
       return torch::nullopt;
     }
     if (totals.error & kPrSmallRings) memory.EnlargeRings();
@@ -428,22 +419,12 @@ std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
 
 }  // namespace
 
-std::string WhyHostIntersectsPruned() {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  return g_reason;
-}
-
-void KeepWhyHostIntersectsPruned(const std::string &reason) {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  g_reason = reason;
-}
-
 std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
-    bool allow_partial, int32_t groups) {
+    bool allow_partial, std::string *why_host, int32_t groups) {
   NVTX_RANGE(K2_FUNC);
-  KeepWhyHostIntersectsPruned("");
+  why_host->clear();
   const int32_t num_seqs = b_fsas.shape.Dim0();
   // The host computes the batch if the host's checks may refuse it, or if the
   // kernels cannot compute with the beams.
@@ -479,10 +460,10 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
   // MultiGraphDenseIntersectPruned does the same; a comment there says why.
   params.output_beam = std::min(output_beam, std::numeric_limits<float>::max());
 
-  const torch::optional<Totals> totals = SearchPruned(&batch);
+  const torch::optional<Totals> totals = SearchPruned(&batch, why_host);
   if (!totals.has_value()) return nullptr;
   if (totals->num_arcs > std::numeric_limits<int32_t>::max() / 4) {
-    KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
+    *why_host = kPrunedTooLargeLattice;
     return nullptr;
   }
   return EmitPruned(batch, *totals, graphs.Context());

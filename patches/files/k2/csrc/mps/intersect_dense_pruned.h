@@ -41,6 +41,8 @@ namespace k2 {
                            sequence has.
    @param [in] search_beam, output_beam, min_active, max_active, allow_partial
                            As for IntersectDensePruned().
+   @param [out] why_host   If the function returns nullptr although the GPU was
+                           estimated to be faster, the reason; else "".
    @param [in] groups      How many threadgroups work on a sequence.  If 0, the
                            function chooses the number that should be fastest.
                            The result does not depend on the number.
@@ -52,14 +54,7 @@ namespace k2 {
 std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
     float output_beam, int32_t min_active, int32_t max_active,
-    bool allow_partial, int32_t groups = 0);
-
-// Returns why the last call of IntersectDensePrunedMps() returned nullptr
-// although the GPU was estimated to be faster.  Returns "" in all other cases.
-std::string WhyHostIntersectsPruned();
-
-// Makes WhyHostIntersectsPruned() return `reason`.
-void KeepWhyHostIntersectsPruned(const std::string &reason);
+    bool allow_partial, std::string *why_host, int32_t groups = 0);
 
 }  // namespace k2
 

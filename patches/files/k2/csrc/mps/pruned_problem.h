@@ -94,39 +94,28 @@ struct PrunedProblem {
     return std::min({kMostOfCore * of_cores,
                      leaving / kPrThreads / (at_once / 8 + 1) + 1, kMost});
   }
-
-  // Returns the number of windows, see WindowOf() in kernels/pruned_window.h.
-  int32_t NumWindows() const {
-    return std::max((num_rows - 1) / kPrShift + 1, 1);
-  }
 };
 
 // The most memory that a batch or a chunk may take in addition to its results,
 // in bytes.
 constexpr int64_t kPrunedMaxBytes = int64_t{1} << 30;
 
+// Why the host decodes although the GPU was estimated to be faster.
+constexpr const char *kPrunedTooMuchMemory =
+    "the GPU would need more than 1 GiB";
+constexpr const char *kPrunedTooLargeLattice =
+    "the lattice is too large for the GPU";
+constexpr const char *kPrunedScores =
+    "the scores are infinite, NaN or too large for the GPU";
+
 // The memory of a batch or a chunk.  kernels/pruned_memory.h describes the
 // members.
 struct PrunedMemory {
-  torch::Tensor table, active, backward, num_kept, numbers, dests, end_scores,
-      over_cutoff, is_first, counts, frames, infos, out, out_begins, entered;
+  torch::Tensor table, rings, lattice, infos;
 
   mps::Arguments Arguments() const {
-    return {mps::Out(kPrunedTable, table),
-            mps::Out(kPrunedActive, active),
-            mps::Out(kPrunedBackward, backward),
-            mps::Out(kPrunedNumKept, num_kept),
-            mps::Out(kPrunedNumbers, numbers),
-            mps::Out(kPrunedDests, dests),
-            mps::Out(kPrunedEndScores, end_scores),
-            mps::Out(kPrunedOverCutoff, over_cutoff),
-            mps::Out(kPrunedIsFirst, is_first),
-            mps::Out(kPrunedCounts, counts),
-            mps::Out(kPrunedFrames, frames),
-            mps::Out(kPrunedInfos, infos),
-            mps::Out(kPrunedOut, out),
-            mps::Out(kPrunedOutBegins, out_begins),
-            mps::Out(kPrunedEntered, entered)};
+    return {mps::Out(kPrunedTable, table), mps::Out(kPrunedRings, rings),
+            mps::Out(kPrunedLattice, lattice), mps::Out(kPrunedInfos, infos)};
   }
 };
 
@@ -135,19 +124,16 @@ struct PrunedMemory {
 struct PrunedRoom {
   int64_t max_states, max_arcs, max_out_states, max_out_arcs;
 
-  int64_t NumWords() const { return max_arcs / kSimdWidth + 1; }
   int64_t BytesOfRings(int32_t num_rows) const {
-    return 28 * max_states + 8 * max_arcs + 8 * NumWords() +
-           16 * kPrMaxSimdgroups + 16 * (num_rows + 2);
+    return 4 * PrunedRingsSize(max_states, max_arcs, num_rows);
   }
   int64_t BytesOfOutput() const {
-    return 16 * max_out_arcs + 8 * max_out_states;
+    return 4 * PrunedLatticeSize(max_out_states, max_out_arcs);
   }
 
   void SetParams(PrunedParams *params) const {
     params->max_states = max_states;
     params->max_arcs = max_arcs;
-    params->max_words = NumWords();
     params->max_out_states = max_out_states;
     params->max_out_arcs = max_out_arcs;
   }
@@ -157,26 +143,8 @@ struct PrunedRoom {
   PrunedMemory Allocate(const torch::Tensor &table, const torch::Tensor &infos,
                         int64_t num_rings, int64_t num_seqs,
                         int32_t num_rows) const {
-    const int64_t states = num_rings * max_states, arcs = num_rings * max_arcs,
-                  words = num_rings * NumWords(),
-                  out_states = num_seqs * max_out_states;
-    PrunedMemory ans;
-    ans.table = table;
-    ans.active = GpuTensor<int32_t>(4 * states);
-    ans.backward = GpuTensor<int32_t>(states);
-    ans.num_kept = GpuTensor<int32_t>(states);
-    ans.numbers = GpuTensor<int32_t>(states);
-    ans.dests = GpuTensor<int32_t>(arcs);
-    ans.end_scores = GpuTensor<float>(arcs);
-    ans.over_cutoff = GpuTensor<int32_t>(words);
-    ans.is_first = GpuTensor<int32_t>(words);
-    ans.counts = GpuTensor<int32_t>(4 * num_rings * kPrMaxSimdgroups);
-    ans.frames = GpuTensor<int32_t>(4 * num_rings * (num_rows + 2));
-    ans.infos = infos;
-    ans.out = GpuTensor<int32_t>(4 * num_seqs * max_out_arcs);
-    ans.out_begins = GpuTensor<int32_t>(out_states);
-    ans.entered = GpuTensor<int32_t>(out_states);
-    return ans;
+    return {table, GpuTensor<int32_t>(num_rings * BytesOfRings(num_rows) / 4),
+            GpuTensor<int32_t>(num_seqs * BytesOfOutput() / 4), infos};
   }
 };
 

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "k2/csrc/mps/gpu_array.h"
@@ -39,12 +40,6 @@ namespace {
 constexpr const char *kPrunedStream = "pruned_stream";
 constexpr const char *kSearchStream = "search_stream";
 constexpr const char *kStepStream = "step_stream";
-
-// Returns `size` elements of a tensor on mps, from `begin` on.  If `size` is 0,
-// returns one element.
-torch::Tensor Part(const torch::Tensor &tensor, int64_t begin, int64_t size) {
-  return tensor.narrow(0, begin, std::max<int64_t>(size, 1));
-}
 
 int64_t SumOf(const int32_t *values, int32_t n) {
   int64_t ans = 0;
@@ -146,36 +141,16 @@ struct PrunedStreams::Batch {
     return static_cast<int32_t>(stream.old_states -
                                 stream.num_states[stream.FirstFrame()]);
   }
-  // Return the end of the chunk's window, and the first frame of the next
-  // chunk's window; see FrozenWindow() in kernels/pruned_stream.metal.
+  // Return the end of the chunk's window, and PrunedChunkNext().
   int32_t End(int32_t i) const { return kPrHistory + num_frames[i]; }
   int32_t Next(int32_t i) const {
-    return std::max(streams[i]->FirstFrame(), num_frames[i]);
-  }
-  // Returns the part of `all` that belongs to sequence i.  `all` has `unit`
-  // numbers for each active state.
-  torch::Tensor OfStates(const torch::Tensor &all, int32_t i,
-                         int32_t unit) const {
-    const int64_t size = int64_t{params.max_states} * unit;
-    return Part(all, i * size, size);
-  }
-  torch::Tensor Dests(int32_t i) const {
-    return Part(memory.dests, int64_t{i} * params.max_arcs, params.max_arcs);
-  }
-  torch::Tensor Frames(int32_t i) const {
-    const int64_t size = 4 * (params.num_rows + 2);
-    return Part(memory.frames, i * size, size);
-  }
-  torch::Tensor Infos(int32_t i) const {
-    return Part(memory.infos, int64_t{i} * kPrNumInfos, kPrNumInfos);
-  }
-  torch::Tensor Out(int32_t i) const {
-    const int64_t size = int64_t{params.max_out_arcs} * 4;
-    return Part(memory.out, i * size, size);
+    return PrunedChunkNext(streams[i]->FirstFrame(), End(i));
   }
 
-  // Returns stream i after the chunk.  The kernels' infos of the stream are in
-  // `info`.  Save() fills the stream's memory.
+  // Makes the PrunedStream that continues stream i after the chunk.  Save()
+  // fills its memory.
+  //
+  // info   [kPrNumInfos], what the kernels have written about the stream
   std::shared_ptr<PrunedStream> StreamAfter(int32_t i,
                                             const int32_t *info) const;
   // Launches the kernel that saves what the next chunk of stream i needs.
@@ -213,8 +188,8 @@ void PrunedStreams::Batch::Save(int32_t i, int32_t num_frozen_arcs,
                                 const PrunedStream &after) const {
   const PrunedStream &before = *streams[i];
   PrunedSave save = {};
-  save.max_states = params.max_states;
-  save.max_arcs = params.max_arcs;
+  save.index = i;
+  save.first_row = row_begins[i];
   save.begin = before.FirstFrame();
   save.next = Next(i);
   save.end = End(i);
@@ -224,27 +199,20 @@ void PrunedStreams::Batch::Save(int32_t i, int32_t num_frozen_arcs,
   save.base = Base(i);
   save.time = static_cast<int32_t>(before.num_frames) - kPrHistory;
   save.num_out_arcs = num_frozen_arcs;
-  save.num_columns = params.num_columns;
   const int32_t most =
       std::max({save.num_states, save.num_arcs, save.num_out_arcs,
-                kPrHistory * save.num_columns});
+                kPrHistory * params.num_columns});
   const torch::Tensor &history = after.history->arcs;
   const int64_t num_old = 4 * before.old_arcs;
-  mps::Launch(kPrunedStream, "save_stream",
-              mps::GridOf(std::min(most, 1 << 16)),
-              {mps::In(kStreamActive, OfStates(memory.active, i, 4)),
-               mps::In(kStreamNumKept, OfStates(memory.num_kept, i, 1)),
-               mps::In(kStreamNumbers, OfStates(memory.numbers, i, 1)),
-               mps::In(kStreamDests, Dests(i)),
-               mps::In(kStreamScores,
-                       Part(scores, int64_t{row_begins[i]} * save.num_columns,
-                            int64_t{save.end + 1} * save.num_columns)),
-               mps::In(kStreamFrames, Frames(i)), mps::In(kStreamOut, Out(i)),
-               mps::Out(kStreamSaved, after.saved),
-               mps::Out(kStreamOldArcs,
-                        history.narrow(0, num_old, history.numel() - num_old)),
-               mps::Out(kStreamOldTimes, after.history->times),
-               mps::In(kStreamSave, save)});
+  mps::Launch(
+      kPrunedStream, "save_stream", mps::GridOf(std::min(most, 1 << 16)),
+      {mps::Out(kStreamRings, memory.rings),
+       mps::In(kStreamLattice, memory.lattice), mps::In(kStreamScores, scores),
+       mps::In(kStreamParams, params), mps::Out(kStreamSaved, after.saved),
+       mps::Out(kStreamOldArcs,
+                history.narrow(0, num_old, history.numel() - num_old)),
+       mps::Out(kStreamOldTimes, after.history->times),
+       mps::In(kStreamSave, save)});
 }
 
 void PrunedStreams::Batch::Emit(const PrunedStreamEmit &emit,
@@ -254,7 +222,8 @@ void PrunedStreams::Batch::Emit(const PrunedStreamEmit &emit,
   mps::Launch(kPrunedStream, "emit_stream",
               mps::GridOf(std::max(emit.num_states + 1, emit.num_arcs)),
               {mps::In(kStreamOldArcs, old_arcs),
-               mps::In(kStreamOut, Out(emit.index)), mps::In(kStreamArcs, arcs),
+               mps::In(kStreamLattice, memory.lattice),
+               mps::In(kStreamParams, params), mps::In(kStreamArcs, arcs),
                mps::Out(kStreamRowSplits2, fsas.row_splits2),
                mps::Out(kStreamRowIds1, fsas.row_ids1),
                mps::Out(kStreamRowIds2, fsas.row_ids2),
@@ -361,7 +330,6 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     load.from_row = from_row;
     load.to_row = batch.row_begins[i];
     load.stride = b_fsas.scores.ElemStride0();
-    load.num_columns = batch.params.num_columns;
     load.beam = FloatAsInt(load.is_new ? search_beam_ : stream.beam);
     load.base = batch.Base(i);
     load.first_frame = stream.FirstFrame();
@@ -370,21 +338,18 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     from_row += load.num_rows;
     const int64_t most = std::max<int64_t>(
         {SumOf(stream.num_states, kPrSaved), SumOf(stream.num_arcs, kPrHistory),
-         int64_t{load.num_rows + kPrHistory} * load.num_columns});
+         int64_t{load.num_rows + kPrHistory} * batch.params.num_columns});
     mps::Launch(
         kPrunedStream, "load_stream",
         mps::GridOf(std::min<int64_t>(most, 1 << 16)),
         {mps::In(kStreamSaved, load.is_new ? tables_ : stream.saved),
          mps::In(kStreamChunk, ToTorch(b_fsas.scores)),
          mps::In(kStreamLeavingBegins, batch.leaving_begins),
-         mps::Out(kStreamActive, batch.OfStates(batch.memory.active, i, 4)),
-         mps::Out(kStreamNumKept, batch.OfStates(batch.memory.num_kept, i, 1)),
-         mps::Out(kStreamNumbers, batch.OfStates(batch.memory.numbers, i, 1)),
-         mps::Out(kStreamDests, batch.Dests(i)),
+         mps::Out(kStreamRings, batch.memory.rings),
          mps::Out(kStreamScores, batch.scores),
          mps::Out(kStreamBBegins, batch.b_begins),
-         mps::Out(kStreamFrames, batch.Frames(i)),
-         mps::Out(kStreamInfos, batch.Infos(i)), mps::In(kStreamLoad, load)});
+         mps::Out(kStreamInfos, batch.memory.infos),
+         mps::In(kStreamParams, batch.params), mps::In(kStreamLoad, load)});
   }
 }
 
@@ -414,16 +379,17 @@ void PrunedStreams::Search(const Batch &batch) {
     if (t % kPrShift == 0) mps::Commit();
   }
   launch(kPrExpand, num_rows - 1, 0);
-  for (int32_t step = 0; step < num_rows + 8; ++step)
+  for (int32_t step = 0; step < PrunedChunkSteps(num_rows); ++step)
     launch(kPrNoPhase, 0, step);
 }
 
 std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
-    const std::vector<std::shared_ptr<PrunedStream>> &streams, int32_t groups) {
+    const std::vector<std::shared_ptr<PrunedStream>> &streams,
+    std::string *why_host, int32_t groups) {
   NVTX_RANGE(K2_FUNC);
   std::lock_guard<std::mutex> lock(mutex_);
-  KeepWhyHostIntersectsPruned("");
+  why_host->clear();
   const int32_t num_seqs = b_fsas.shape.Dim0();
   // The host decodes the chunk if the host's checks may refuse it, or if the
   // kernels cannot compute with the beams.
@@ -471,7 +437,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
 
   for (;;) {
     if (!Fit(&batch)) {
-      KeepWhyHostIntersectsPruned("the GPU would need more than 1 GiB");
+      *why_host = kPrunedTooMuchMemory;
       return nullptr;
     }
     Allocate(&batch);
@@ -485,11 +451,10 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     int32_t error = 0;
     for (int32_t i = 0; i < num_seqs; ++i)
       error |= infos[i * kPrNumInfos + kPrError];
-    if (error == 0) return Finish(batch, infos);
+    if (error == 0) return Finish(batch, infos, why_host);
     tables_ = torch::Tensor();  // the old tables still have entries
     if (error & ~(kPrSmallRings | kPrSmallOutput)) {
-      KeepWhyHostIntersectsPruned(
-          "the scores are infinite, NaN or too large for the GPU");
+      *why_host = kPrunedScores;
       return nullptr;
     }
     if (error & kPrSmallRings) rings_ *= 2;
@@ -502,7 +467,8 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
 }
 
 std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
-                                                   const int32_t *infos) {
+                                                   const int32_t *infos,
+                                                   std::string *why_host) {
   const int32_t num_seqs = batch.num_seqs;
   std::vector<int32_t> state_begins{0}, arc_begins{0};
   for (int32_t i = 0; i < num_seqs; ++i) {
@@ -510,7 +476,7 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
     const int64_t states = batch.Base(i) + info[kPrStates],
                   num_arcs = batch.streams[i]->old_arcs + info[kPrArcs];
     if (arc_begins[i] + num_arcs > std::numeric_limits<int32_t>::max() / 4) {
-      KeepWhyHostIntersectsPruned("the lattice is too large for the GPU");
+      *why_host = kPrunedTooLargeLattice;
       return nullptr;
     }
     state_begins.push_back(static_cast<int32_t>(state_begins[i] + states));
@@ -555,8 +521,8 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
   const int32_t *active = saved.data_ptr<int32_t>();
   const int64_t n = SumOf(stream.num_states, kPrSaved),
                 m = SumOf(stream.num_arcs, kPrHistory);
-  const int32_t *num_kept = active + 4 * n, *dests = num_kept + 2 * n;
-  const int32_t *rows = dests + m;
+  const int32_t *num_kept = active + 4 * n, *next_states = num_kept + 2 * n;
+  const int32_t *rows = next_states + m;
   const int32_t num_frames = static_cast<int32_t>(stream.num_frames),
                 first = stream.FirstFrame(),
                 next = num_frames - (kPrHistory - first);
@@ -613,7 +579,7 @@ DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
       const int32_t degree =
           t < kPrHistory ? leaving_begins[state + 1] - of_graph : 0;
       for (int32_t k = 0; k < degree; ++k) {
-        const int32_t dest = dests[first_arc + of_ring + k];
+        const int32_t dest = next_states[first_arc + of_ring + k];
         if (dest < 0) continue;
         const Arc &arc = graph_arcs[of_graph + k];
         ArcInfo info;

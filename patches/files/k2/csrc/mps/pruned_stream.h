@@ -90,15 +90,14 @@ class PrunedStreams {
      @param [in] streams      For each sequence, the stream that Decode()
                               returned for the previous chunk, or nullptr for a
                               new stream.
-     @param [in] groups   As for IntersectDensePrunedMps().
+     @param [out] why_host, [in] groups   As for IntersectDensePrunedMps().
      @return   The lattices.  nullptr if the host has to do the work, for one of
-               the reasons that IntersectDensePrunedMps() lists;
-               WhyHostIntersectsPruned() then returns the reason.
+               the reasons that IntersectDensePrunedMps() lists.
    */
   std::unique_ptr<PrunedChunk> Decode(
       DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
       const std::vector<std::shared_ptr<PrunedStream>> &streams,
-      int32_t groups = 0);
+      std::string *why_host, int32_t groups = 0);
 
   // Returns what OnlineDenseIntersecter would keep of the stream on the host.
   // Waits for the GPU.
@@ -110,7 +109,8 @@ class PrunedStreams {
   void Allocate(Batch *batch);
   void Load(const Batch &batch, DenseFsaVec &b_fsas);
   void Search(const Batch &batch);
-  std::unique_ptr<PrunedChunk> Finish(const Batch &batch, const int32_t *infos);
+  std::unique_ptr<PrunedChunk> Finish(const Batch &batch, const int32_t *infos,
+                                      std::string *why_host);
 
   FsaVec graph_;
   int32_t num_streams_;

@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_H_
 
+#include "k2/csrc/mps/kernels/simd_width.h"
+
 // Shared by the host and the kernels of pruned.metal.
 
 // The arguments of the kernels of pruned.metal, and of the kernels of
@@ -30,21 +32,11 @@ enum PrunedBuffer {
   kPrunedLeavingBegins,
   kPrunedBScores,
   kPrunedBBegins,
+  // The memory of the sequences; see Sequence in pruned_memory.h.
   kPrunedTable,
-  kPrunedActive,
-  kPrunedBackward,
-  kPrunedNumKept,
-  kPrunedNumbers,
-  kPrunedDests,
-  kPrunedEndScores,
-  kPrunedOverCutoff,
-  kPrunedIsFirst,
-  kPrunedCounts,
-  kPrunedFrames,
+  kPrunedRings,
+  kPrunedLattice,
   kPrunedInfos,
-  kPrunedOut,
-  kPrunedOutBegins,
-  kPrunedEntered,
   kPrunedParams,
   // PrunedStartParams, PrunedPart, PrunedStep or PrunedEmitParams.
   kPrunedDispatch,
@@ -76,7 +68,6 @@ struct PrunedParams {
   // What the memory of a sequence has room for.
   int max_states;      // active states in the rings
   int max_arcs;        // arcs in the rings that leave these states
-  int max_words;       // words for the arcs of a frame, with a bit for each arc
   int max_out_states;  // states of the lattice
   int max_out_arcs;    // arcs of the lattice
   int streaming;       // whether the rows are a chunk, see pruned_stream.h
@@ -146,12 +137,48 @@ enum PrunedSizes {
   // number is smaller, because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
-  // The frames of a window, kPrWindow at most, are pruned together.  Each
-  // window ends kPrShift frames after the previous window, or with the last
-  // frame; see MultiGraphDenseIntersectPruned::Intersect().
+  // See PrunedWindowBegin().
   kPrWindow = 30,
   kPrShift = 20,
 };
+
+// The frames of a window, kPrWindow at most, are pruned together.  Each window
+// ends kPrShift frames after the previous window, or with the last frame, as in
+// MultiGraphDenseIntersectPruned::Intersect().  Window `index` has the frames
+// from PrunedWindowBegin() to PrunedWindowEnd() - 1.
+inline int PrunedWindowBegin(int index) {
+  const int begin = kPrShift * (index + 1) - kPrWindow;
+  return begin > 0 ? begin : 0;
+}
+inline int PrunedWindowEnd(int index, int num_rows) {
+  const int end = kPrShift * (index + 1);
+  return end < num_rows ? end : num_rows;
+}
+inline int PrunedNumWindows(int num_rows) {
+  return num_rows > 0 ? (num_rows - 1) / kPrShift + 1 : 1;
+}
+// The steps that prune a window, see DoWindowStep(): one, then one for each
+// frame, then four.
+inline int PrunedWindowSteps(int num_frames) { return 1 + num_frames + 4; }
+
+// The number of words that have a bit for each of max_arcs arcs.
+inline long PrunedWords(long max_arcs) {  // NOLINT
+  return max_arcs / kSimdWidth + 1;
+}
+// The memory of one sequence in `rings`, in elements of 4 bytes; see RingsOf()
+// in pruned_memory.h.
+inline long PrunedRingsSize(long max_states, long max_arcs,  // NOLINT
+                            long num_rows) {                 // NOLINT
+  const long size = 7 * max_states + 3 * max_arcs +          // NOLINT
+                    2 * PrunedWords(max_arcs) + 4 * (num_rows + 2) +
+                    4 * kPrMaxSimdgroups;
+  return (size + 3) / 4 * 4;
+}
+// The memory of one sequence in `lattice`, in elements of 4 bytes; see
+// GetSequence() in pruned_memory.h.
+inline long PrunedLatticeSize(long max_states, long max_arcs) {  // NOLINT
+  return (2 * max_states + 4 * max_arcs + 3) / 4 * 4;
+}
 
 // The indexes of a sequence's numbers in `infos`.
 enum PrunedInfo {

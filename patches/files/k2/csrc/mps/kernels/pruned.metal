@@ -82,16 +82,19 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
 // the kernel declared this limit, Metal's compiler could not give a thread all
 // the registers that the thread needs.  If the first window of a dispatch is
 // not 0, the dispatch continues from what an earlier dispatch left in memory.
-kernel void search_pruned(K2_PRUNED_MEMORY,
+kernel void search_pruned(K2_PRUNED_BUFFERS,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq =
-      K2_PRUNED_SEQUENCE(part.first_seq + int(group), int(group));
+      GetSequence(buffers, part.first_seq + int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
                      sums + 2 * kSimdWidth * simdgroup,
                      queues + 2 * kSimdWidth * simdgroup};
@@ -119,8 +122,7 @@ kernel void search_pruned(K2_PRUNED_MEMORY,
   }
 }
 
-// Does one step of the pruning of a window: step 0, then a step for each frame,
-// then four more steps.
+// Does one of the PrunedWindowSteps() that prune a window.
 inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
   const int num_frames = window.end - window.begin;
   if (step == 0)
@@ -161,18 +163,21 @@ inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
 // another team resolves the arcs of the previous frame.  The last team works on
 // the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
-kernel void step_pruned(K2_PRUNED_MEMORY,
+kernel void step_pruned(K2_PRUNED_BUFFERS,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   threadgroup atomic_int sums[2 * kPrThreads];
   threadgroup int queues[2 * kPrThreads];
   const int groups = step.groups, of_all = int(group) / groups,
-            number = int(group) % groups, place = of_all / step.num_teams,
+            number = int(group) % groups, slot = of_all / step.num_teams,
             team_number = of_all % step.num_teams;
-  Sequence seq = K2_PRUNED_SEQUENCE(step.first_seq + place, place);
+  Sequence seq = GetSequence(buffers, step.first_seq + slot, slot);
   const Team team = {int(number * num_simdgroups + simdgroup),
                      int(groups * num_simdgroups), int(lane),
                      sums + 2 * kSimdWidth * simdgroup,
@@ -205,11 +210,14 @@ inline int FrameOf(Sequence seq, int index, int state) {
 
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void describe_pruned(K2_PRUNED_MEMORY,
+kernel void describe_pruned(K2_PRUNED_BUFFERS,
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   const int index = int(group) / kPrWideGroups;
-  const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+  const Sequence seq = GetSequence(buffers, index, 0);
   if (Get(seq.infos + kPrError) != 0) return;
   const int first =
       int(group) % kPrWideGroups * kPrWideThreads + int(thread_index);
@@ -231,7 +239,7 @@ kernel void describe_pruned(K2_PRUNED_MEMORY,
 // frame_states, frame_arcs   [frames + 1], are written; see
 //              k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void emit_pruned(K2_PRUNED_MEMORY,
+kernel void emit_pruned(K2_PRUNED_BUFFERS,
                         device const int *begins [[buffer(kPrunedBegins)]],
                         device int *row_splits2 [[buffer(kPrunedRowSplits2)]],
                         device int *row_ids1 [[buffer(kPrunedRowIds1)]],
@@ -244,6 +252,9 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
                         constant PrunedEmitParams &sizes
                         [[buffer(kPrunedDispatch)]],
                         uint thread_index [[thread_position_in_grid]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   const int i = int(thread_index), num_seqs = params.num_seqs;
   device const int *arc_begins = begins + num_seqs + 1;
   if (i <= sizes.num_states) {
@@ -251,7 +262,7 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
         frame_before = -1;
     if (i < sizes.num_states) {
       const int index = Find(begins, num_seqs, i), state = i - begins[index];
-      const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+      const Sequence seq = GetSequence(buffers, index, 0);
       row_ids1[i] = index;
       // No arc leaves the last of the infos[kPrStates] states, or a final state
       // that no arc enters.  So out_begins is not read for these two states.
@@ -263,7 +274,7 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
     row_splits2[i] = first_arc;
     if (i > 0) {
       const int index = Find(begins, num_seqs, i - 1);
-      const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+      const Sequence seq = GetSequence(buffers, index, 0);
       frame_before = FrameOf(seq, index, i - 1 - begins[index]);
     }
     for (int f = frame_before + 1; f <= frame; ++f) {
@@ -273,7 +284,7 @@ kernel void emit_pruned(K2_PRUNED_MEMORY,
   }
   if (i >= sizes.num_arcs) return;
   const int index = Find(arc_begins, num_seqs, i);
-  const Sequence seq = K2_PRUNED_SEQUENCE(index, 0);
+  const Sequence seq = GetSequence(buffers, index, 0);
   const OutArc arc = seq.out[i - arc_begins[index]];
   const Arc graph_arc = arcs[arc.graph_arc];
   const bool is_final = arc.t == seq.num_rows - 1;

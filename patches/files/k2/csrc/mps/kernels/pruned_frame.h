@@ -22,21 +22,28 @@
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
-// For kernels only: one frame of intersect_dense_pruned, in steps with a
-// barrier between them:
+// For kernels only: one frame of intersect_dense_pruned.  A frame has active
+// states, which are states of the graph.  The frame's arcs are the graph's arcs
+// that leave these states.  An arc over the cutoff, which is the best score
+// minus the beam, makes the state that it enters active in the next frame.  A
+// frame takes these steps, with a barrier between them:
 //
-//   Expand         computes the scores of the arcs that leave the frame's
-//                  states, and the best score
-//   Insert         puts the arcs over the cutoff into the table of the states
-//                  that they enter
-//   FindFirsts     finds the first arc into each state of the next frame
+//   Expand         scores the arcs, and finds the best score and the beam.
+//                  Writes `endings`, infos[kPrBest] and infos[kPrBeam]
+//   Insert         finds the arcs over the cutoff and, for each state that such
+//                  an arc enters, the first of these arcs and the best score.
+//                  Writes over_cutoff and the table
+//   ForgetStates   removes the frame's own states from the table of the
+//                  previous frame.  Runs in the same step as Insert()
+//   FindFirsts     marks the arc that the table calls a state's first, and
+//                  counts these arcs.  Writes is_first and counts
 //   MakeStates     makes the next frame's states, in the order of their first
-//                  arcs
-//   Resolve        finds which state of the next frame each arc enters.  No
+//                  arcs.  Writes `active` and `frames` for the next frame, and
+//                  puts the numbers of the states into the table
+//   Resolve        finds which state of the next frame each arc enters.  Writes
+//                  next_states, which the pruning of the window reads.  No
 //                  barrier is needed between this step and Expand() of the next
 //                  frame
-//   ForgetStates   removes the frame's states from the table.  It runs in the
-//                  same step as Insert()
 //
 // All simdgroups of a team work on each step.  A thread processes kUnroll arcs
 // at once.  The only atomic operations are maxima and minima, so the results do
@@ -121,10 +128,10 @@ inline void Expand(Sequence seq, Team team, int t) {
         best = max(best, Ordered(scores[k]));
         is_nan = is_nan || !(scores[k] < INFINITY);
         if (!steps[k].exists) continue;
-        const int place = ArcAt(seq, frame.first_arc + steps[k].index);
-        seq.dests[place] =
-            is_partial ? final_state : seq.first_state + arcs[k].dest_state;
-        seq.end_scores[place] = scores[k];
+        const int slot = ArcAt(seq, frame.first_arc + steps[k].index);
+        seq.endings[slot] = Ending{
+            is_partial ? final_state : seq.first_state + arcs[k].dest_state,
+            scores[k]};
       }
     }
     at = until;
@@ -159,9 +166,10 @@ inline void Insert(Sequence seq, Team team, int t) {
     for (int k = 0; k < kUnroll; ++k) {
       const int i = (first + k * team.size) * kSimdWidth + team.lane;
       const bool exists = i < frame.num_arcs;
-      const int place = ArcAt(seq, frame.first_arc + (exists ? i : 0));
-      scores[k] = exists ? seq.end_scores[place] : -INFINITY;
-      dests[k] = seq.dests[place];
+      const int slot = ArcAt(seq, frame.first_arc + (exists ? i : 0));
+      const Ending ending = seq.endings[slot];
+      scores[k] = exists ? ending.score : -INFINITY;
+      dests[k] = ending.dest;
     }
     int firsts[kUnroll], bests[kUnroll];
     for (int k = 0; k < kUnroll; ++k) {
@@ -170,8 +178,7 @@ inline void Insert(Sequence seq, Team team, int t) {
       bests[k] = Get(of_dest + 1);
     }
     for (int k = 0; k < kUnroll; ++k) {
-      const int word = first + k * team.size,
-                i = word * kSimdWidth + team.lane;
+      const int word = first + k * team.size, i = word * kSimdWidth + team.lane;
       const bool is_over = scores[k] > cutoff;
       const uint bits = Ballot(is_over);
       if (team.lane == 0 && word < num_words) seq.over_cutoff[word] = bits;
@@ -207,7 +214,7 @@ inline void FindFirsts(Sequence seq, Team team, int t) {
       is_over[k] = first + k < words.end &&
                    (seq.over_cutoff[word] >> team.lane & 1u) != 0;
       dests[k] =
-          seq.dests[ArcAt(seq, frame.first_arc + (is_over[k] ? i : 0))];
+          seq.endings[ArcAt(seq, frame.first_arc + (is_over[k] ? i : 0))].dest;
     }
     for (int k = 0; k < kUnroll; ++k)
       firsts[k] = Get(table + 2 * long(dests[k]));  // NOLINT
@@ -258,15 +265,15 @@ inline int InUse(int begin, int end, int size) {
 // Returns the position of the nth set bit, counted from 0.  `bits` must have
 // more than `nth` set bits.
 inline int NthBit(uint bits, int nth) {
-  int place = 0;
+  int position = 0;
   for (int width = kSimdWidth / 2; width > 0; width /= 2) {
-    const uint low = (bits >> place) & ((1u << width) - 1u);
+    const uint low = (bits >> position) & ((1u << width) - 1u);
     const int count = static_cast<int>(popcount(low));
     if (nth < count) continue;
     nth -= count;
-    place += width;
+    position += width;
   }
-  return place;
+  return position;
 }
 
 // first_live  the first frame whose states and arcs are still needed
@@ -311,7 +318,7 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
       int dest = 0, first_arc = 0, degree = 0;
       if (exists) {
         const int arc = (begin + lane) * kSimdWidth + NthBit(of_word, nth);
-        dest = seq.dests[ArcAt(seq, frame.first_arc + arc)];
+        dest = seq.endings[ArcAt(seq, frame.first_arc + arc)].dest;
         first_arc = seq.leaving_begins[dest];
         degree = seq.leaving_begins[dest + 1] - first_arc;
       }
@@ -319,11 +326,11 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
       if (exists) {
         device atomic_int *of_dest = table + 2 * long(dest);  // NOLINT
         const int number = sums.states_before + i,
-                  place = StateAt(seq, next.first_state + number);
-        seq.active[place] =
+                  slot = StateAt(seq, next.first_state + number);
+        seq.active[slot] =
             Active{dest, Get(of_dest + 1), arcs_before, first_arc};
-        seq.num_kept[place] = 0;
-        Set(of_dest, ~number);
+        seq.num_kept[slot] = 0;
+        Set(of_dest, EntryOfNumber(number));
       }
       sums.arcs_before += simd_sum(degree);
     }
@@ -345,29 +352,31 @@ inline void Resolve(Sequence seq, Team team, int t) {
   device const atomic_int *table = TableOf(seq, t);
   const float beam = seq.params->output_beam + 2.5f;
   const int step = team.size * kSimdWidth;
-  for (int first = team.index * kSimdWidth + team.lane;
-       first < frame.num_arcs; first += kUnroll * step) {
-    int dests[kUnroll], numbers[kUnroll];
+  for (int first = team.index * kSimdWidth + team.lane; first < frame.num_arcs;
+       first += kUnroll * step) {
+    int dests[kUnroll], entries[kUnroll];
     float bests[kUnroll], scores[kUnroll];
     for (int k = 0; k < kUnroll; ++k) {
       const int i = first + k * step;
-      const int place =
+      const int slot =
           ArcAt(seq, frame.first_arc + (i < frame.num_arcs ? i : first));
-      dests[k] = seq.dests[place];
-      scores[k] = seq.end_scores[place];
+      const Ending ending = seq.endings[slot];
+      dests[k] = ending.dest;
+      scores[k] = ending.score;
     }
     for (int k = 0; k < kUnroll; ++k) {
       device const atomic_int *of_dest = table + 2 * long(dests[k]);  // NOLINT
-      numbers[k] = Get(of_dest);
+      entries[k] = Get(of_dest);
       bests[k] = Unordered(Get(of_dest + 1));
     }
     for (int k = 0; k < kUnroll; ++k) {
       const int i = first + k * step;
       if (i >= frame.num_arcs) continue;
-      const bool remains = numbers[k] < 0 &&
-                           scores[k] - bests[k] >=
-                               -(beam + fabs(bests[k]) * 1e-5f);
-      seq.dests[ArcAt(seq, frame.first_arc + i)] = remains ? ~numbers[k] : -1;
+      const bool remains =
+          HasNumber(entries[k]) &&
+          scores[k] - bests[k] >= -(beam + fabs(bests[k]) * 1e-5f);
+      seq.next_states[ArcAt(seq, frame.first_arc + i)] =
+          remains ? NumberOf(entries[k]) : -1;
     }
   }
 }
@@ -379,9 +388,9 @@ inline void ForgetStates(Sequence seq, Team team, int t) {
   device atomic_int *table = TableOf(seq, t - 1);
   for (int j = team.index * kSimdWidth + team.lane; j < frame.num_states;
        j += team.size * kSimdWidth) {
-    const int place = StateAt(seq, frame.first_state + j);
+    const int slot = StateAt(seq, frame.first_state + j);
     device atomic_int *of_state =
-        table + 2 * long(seq.active[place].state);  // NOLINT
+        table + 2 * long(seq.active[slot].state);  // NOLINT
     Set(of_state, kNone);
     Set(of_state + 1, kOrderedMinusInfinity);
   }

@@ -28,34 +28,29 @@
 // For kernels only: the memory of intersect_dense_pruned, and how a team of
 // simdgroups goes through the arcs of a frame.
 
-// The first arguments of the kernels that use a Sequence.
-#define K2_PRUNED_MEMORY                                                 \
+// The buffers of a kernel that uses a Sequence.
+struct Buffers {
+  device const Arc *arcs;
+  device const int *state_begins, *leaving_begins;
+  device const float *b_scores;
+  device const int *b_begins;
+  device atomic_int *table;
+  device int *rings, *lattice;
+  device atomic_int *infos;
+  constant PrunedParams *params;
+};
+// The arguments of a kernel from which it makes its Buffers.
+#define K2_PRUNED_BUFFERS                                                \
   device const Arc *arcs [[buffer(kPrunedArcs)]],                        \
       device const int *state_begins [[buffer(kPrunedStateBegins)]],     \
       device const int *leaving_begins [[buffer(kPrunedLeavingBegins)]], \
       device const float *b_scores [[buffer(kPrunedBScores)]],           \
       device const int *b_begins [[buffer(kPrunedBBegins)]],             \
       device atomic_int *table [[buffer(kPrunedTable)]],                 \
-      device Active *active [[buffer(kPrunedActive)]],                   \
-      device int *backward [[buffer(kPrunedBackward)]],                  \
-      device int *num_kept [[buffer(kPrunedNumKept)]],                   \
-      device int *numbers [[buffer(kPrunedNumbers)]],                    \
-      device int *dests [[buffer(kPrunedDests)]],                        \
-      device float *end_scores [[buffer(kPrunedEndScores)]],             \
-      device uint *over_cutoff [[buffer(kPrunedOverCutoff)]],            \
-      device uint *is_first [[buffer(kPrunedIsFirst)]],                  \
-      device int2 *counts [[buffer(kPrunedCounts)]],                     \
-      device Frame *frames [[buffer(kPrunedFrames)]],                    \
+      device int *rings [[buffer(kPrunedRings)]],                        \
+      device int *lattice [[buffer(kPrunedLattice)]],                    \
       device atomic_int *infos [[buffer(kPrunedInfos)]],                 \
-      device OutArc *out [[buffer(kPrunedOut)]],                         \
-      device int *out_begins [[buffer(kPrunedOutBegins)]],               \
-      device atomic_int *entered [[buffer(kPrunedEntered)]],             \
       constant PrunedParams &params [[buffer(kPrunedParams)]]
-#define K2_PRUNED_SEQUENCE(index, place)                                     \
-  GetSequence(index, place, arcs, state_begins, leaving_begins, b_scores,    \
-              b_begins, table, active, backward, num_kept, numbers, dests,   \
-              end_scores, over_cutoff, is_first, counts, frames, infos, out, \
-              out_begins, entered, &params)
 
 // A state of the graph that is active at some frame.
 struct alignas(16) Active {
@@ -71,12 +66,20 @@ struct alignas(16) Frame {
   int first_state, num_states, first_arc, num_arcs;
 };
 
+// Where an arc of a frame ends.
+struct alignas(8) Ending {
+  int dest;     // the state of the graph that the arc enters
+  float score;  // of the path that ends with the arc
+};
+
 // An arc of the lattice.
 struct alignas(16) OutArc {
   int src, dest;  // states of the lattice of one sequence
-  // graph_arc is the arc of the graph, and t is the frame.  In the lattice of a
-  // chunk, t has the bits of the arc's score instead.
-  int graph_arc, t;
+  int graph_arc;  // the arc of the graph
+  union {
+    int t;        // the frame, in the lattice of a batch
+    float score;  // the arc's score, in the lattice of a chunk
+  };
 };
 
 constant int kNone = 0x7fffffff;
@@ -90,11 +93,9 @@ struct Sequence {
   int first_state, num_states;       // of the graph
   device const float *scores;        // from the sequence's first row on
   int num_rows;
-  // A table has two numbers for each state of the graph.  The first number is
-  // the first arc over the cutoff that enters the state.  Later this number is
-  // ~j, where j is the index of the state in the next frame.  The second number
-  // is Ordered() of the score of the best arc into the state.  Even and odd
-  // frames have different tables.
+  // A table has two numbers for each state of the graph: its Entry, and
+  // Ordered() of the score of the best arc into the state.  Even and odd frames
+  // have different tables.
   device atomic_int *even_table, *odd_table;
   // The ring of max_states active states.  `backward` is Ordered() of the
   // backward score.  num_kept is the number of leaving arcs that pruning kept,
@@ -102,12 +103,11 @@ struct Sequence {
   // lattice.
   device Active *active;
   device int *backward, *num_kept, *numbers;
-  // The ring of max_arcs arcs.  dests is the state of the graph that the arc
-  // enters.  Later `dests` is the number of this state in the next frame, or -1
-  // if the arc is pruned.  end_scores is the score of the path that ends with
-  // the arc.
-  device int *dests;
-  device float *end_scores;
+  // The ring of max_arcs arcs.  The steps from Expand() to Resolve() use
+  // `endings`.  Resolve() finds next_states: the number of the entered state
+  // among the states of the next frame, or -1 for a pruned arc.
+  device Ending *endings;
+  device int *next_states;
   // A bit for each arc of one frame.
   device uint *over_cutoff, *is_first;
   device int2 *counts;  // numbers of states and arcs, for each simdgroup
@@ -119,6 +119,19 @@ struct Sequence {
   // enters the state.
   device atomic_int *entered;
 };
+
+// The Entry of a graph's state in the table of a frame is in turn
+//
+//   kNone                 no arc over the cutoff enters the state
+//   i >= 0                arc i of the frame is the first arc over the cutoff
+//                         that enters the state; set by Insert()
+//   EntryOfNumber(j) < 0  the state is state j of the next frame; set by
+//                         MakeStates() in place of i
+//
+// ForgetStates() of the next frame sets kNone again.
+inline int EntryOfNumber(int number) { return ~number; }
+inline bool HasNumber(int entry) { return entry < 0; }
+inline int NumberOf(int entry) { return ~entry; }
 
 inline int Get(device const atomic_int *x) {
   return atomic_load_explicit(x, memory_order_relaxed);
@@ -143,50 +156,73 @@ inline int ArcAt(Sequence seq, int at) {
   return InRing(at, seq.params->max_arcs);
 }
 
-// Returns the memory of sequence `index`.  The sequence uses the rings at index
-// `place`.  If all sequences share a graph, it also uses the tables at this
-// index.
-inline Sequence GetSequence(
-    int index, int place, device const Arc *arcs,
-    device const int *state_begins, device const int *leaving_begins,
-    device const float *b_scores, device const int *b_begins,
-    device atomic_int *table, device Active *active, device int *backward,
-    device int *num_kept, device int *numbers, device int *dests,
-    device float *end_scores, device uint *over_cutoff, device uint *is_first,
-    device int2 *counts, device Frame *frames, device atomic_int *infos,
-    device OutArc *out, device int *out_begins, device atomic_int *entered,
-    constant PrunedParams *params) {
+// Returns a Sequence that has only `params` and the rings at index `slot`.
+inline Sequence RingsOf(device int *rings, int slot,
+                        constant PrunedParams *params) {
+  const long max_states = params->max_states,  // NOLINT
+      max_arcs = params->max_arcs, num_frames = params->num_rows + 2L,
+             max_words = PrunedWords(max_arcs);
   Sequence ans;
-  const long i = place, num_states = params->num_states,  // NOLINT
-      all_states =
-          params->shared_graph ? num_states * params->at_once : num_states,
-             states = i * params->max_states, num_arcs = i * params->max_arcs,
-             words = i * params->max_words,
-             out_states = long(index) * params->max_out_states;  // NOLINT
-  const int graph = params->shared_graph ? 0 : index;
   ans.params = params;
-  ans.arcs = arcs;
-  ans.leaving_begins = leaving_begins;
-  ans.first_state = state_begins[graph];
-  ans.num_states = state_begins[graph + 1] - ans.first_state;
-  ans.scores = b_scores + long(b_begins[index]) * params->stride;  // NOLINT
-  ans.num_rows = b_begins[index + 1] - b_begins[index];
-  ans.even_table = table + (params->shared_graph ? 2 * num_states * i : 0);
+  // Memory of elements with a larger alignment comes first.
+  device int *at =
+      rings + slot * PrunedRingsSize(max_states, max_arcs, params->num_rows);
+  ans.active = reinterpret_cast<device Active *>(at);
+  at += 4 * max_states;
+  ans.frames = reinterpret_cast<device Frame *>(at);
+  at += 4 * num_frames;
+  // Two arrays: DoPhase() and DoWindowStep() may run at the same time.
+  ans.counts = reinterpret_cast<device int2 *>(at);
+  at += 4 * kPrMaxSimdgroups;
+  ans.endings = reinterpret_cast<device Ending *>(at);
+  at += 2 * max_arcs;
+  ans.backward = at;
+  at += max_states;
+  ans.num_kept = at;
+  at += max_states;
+  ans.numbers = at;
+  at += max_states;
+  ans.next_states = at;
+  at += max_arcs;
+  ans.over_cutoff = reinterpret_cast<device uint *>(at);
+  at += max_words;
+  ans.is_first = reinterpret_cast<device uint *>(at);
+  return ans;
+}
+
+// Returns where the lattice of sequence `index` begins in Buffers::lattice.
+inline long LatticeBegin(int index, constant PrunedParams *params) {  // NOLINT
+  return index *
+         PrunedLatticeSize(params->max_out_states, params->max_out_arcs);
+}
+
+// Returns the memory of sequence `index`.  The sequence uses the rings at index
+// `slot`.  If all sequences share a graph, it also uses the tables at this
+// index.
+inline Sequence GetSequence(Buffers buffers, int index, int slot) {
+  constant PrunedParams *params = buffers.params;
+  const long num_states = params->num_states,  // NOLINT
+      all_states =
+          params->shared_graph ? num_states * params->at_once : num_states;
+  const int graph = params->shared_graph ? 0 : index;
+  Sequence ans = RingsOf(buffers.rings, slot, params);
+  ans.arcs = buffers.arcs;
+  ans.leaving_begins = buffers.leaving_begins;
+  ans.first_state = buffers.state_begins[graph];
+  ans.num_states = buffers.state_begins[graph + 1] - ans.first_state;
+  ans.scores = buffers.b_scores +
+               long(buffers.b_begins[index]) * params->stride;  // NOLINT
+  ans.num_rows = buffers.b_begins[index + 1] - buffers.b_begins[index];
+  ans.even_table =
+      buffers.table + (params->shared_graph ? 2 * num_states * slot : 0);
   ans.odd_table = ans.even_table + 2 * all_states;
-  ans.active = active + states;
-  ans.backward = backward + states;
-  ans.num_kept = num_kept + states;
-  ans.numbers = numbers + states;
-  ans.dests = dests + num_arcs;
-  ans.end_scores = end_scores + num_arcs;
-  ans.over_cutoff = over_cutoff + words;
-  ans.is_first = is_first + words;
-  ans.counts = counts + 2 * i * kPrMaxSimdgroups;
-  ans.frames = frames + i * (params->num_rows + 2L);
-  ans.infos = infos + index * kPrNumInfos;
-  ans.out = out + long(index) * params->max_out_arcs;  // NOLINT
-  ans.out_begins = out_begins + out_states;
-  ans.entered = entered + out_states;
+  ans.infos = buffers.infos + index * kPrNumInfos;
+  device int *at = buffers.lattice + LatticeBegin(index, params);
+  ans.out = reinterpret_cast<device OutArc *>(at);
+  at += 4L * params->max_out_arcs;
+  ans.out_begins = at;
+  at += params->max_out_states;
+  ans.entered = reinterpret_cast<device atomic_int *>(at);
   return ans;
 }
 
@@ -232,7 +268,7 @@ struct Step {
 // The states that a simdgroup works on at once.  Each lane has one state.
 struct Sources {
   bool exists;  // whether this lane has a state
-  int place;    // where the state is in the ring
+  int slot;     // where the state is in the ring
   Active state;
   int base, end;  // arcs `base` to end - 1 of the frame leave these states
   int begin;      // the first arc of this lane's state, counted from `base`
@@ -245,8 +281,8 @@ inline Sources SourcesFrom(Sequence seq, Team team, Frame frame, int first,
                            int limit, int most) {
   const int j = first + team.lane, last = frame.num_states - 1;
   Sources ans;
-  ans.place = StateAt(seq, frame.first_state + min(j, last));  // NOLINT
-  ans.state = seq.active[ans.place];
+  ans.slot = StateAt(seq, frame.first_state + min(j, last));  // NOLINT
+  ans.state = seq.active[ans.slot];
   const int next =
       j < last ? seq.active[StateAt(seq, frame.first_state + j + 1)].first_arc
                : frame.num_arcs;
@@ -298,8 +334,8 @@ inline void VisitAll(Team team, Sources sources, int total,
 // Does what VisitAll() does, but leaves out pruned arcs.  Most arcs are pruned,
 // so the kept arcs wait in a queue until the queue has 32 of them.  But if the
 // queue is empty and at least 16 of 32 arcs are kept, these kept arcs are
-// visited without waiting.  For a pruned arc, only its element of `dests` is
-// read.  The elements of 32 * kPrAhead arcs are loaded at once, so that the
+// visited without waiting.  For a pruned arc, only its element of next_states
+// is read.  The elements of 32 * kPrAhead arcs are loaded at once, so that the
 // loads do not wait for each other.
 template <typename Visitor>
 inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
@@ -313,11 +349,11 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
     if (n % kPrAhead == 0) {
       kept = 0;
       for (int k = 0; k < kPrAhead; ++k) {
-        const int ahead = i + k * kSimdWidth,
-                  at = frame.first_arc + sources.base +
-                       (ahead < total ? ahead : 0);
-        const int dest = seq.dests[ArcAt(seq, at)];
-        kept |= (ahead < total && dest >= 0 ? 1u : 0u) << k;
+        const int ahead = i + k * kSimdWidth, at = frame.first_arc +
+                                                   sources.base +
+                                                   (ahead < total ? ahead : 0);
+        const int next_state = seq.next_states[ArcAt(seq, at)];
+        kept |= (ahead < total && next_state >= 0 ? 1u : 0u) << k;
       }
     }
     const bool is_kept = (kept >> (n % kPrAhead) & 1u) != 0;
@@ -332,13 +368,13 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
       team.queue[waiting + static_cast<int>(popcount(Below(bits, team.lane)))] =
           i;
     waiting += static_cast<int>(popcount(bits));
-    // Visit() may write `dests`, which other lanes have read.
+    // Visit() may write next_states, which other lanes have read.
     simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     if (waiting < kSimdWidth) continue;
     waiting -= kSimdWidth;
     const int next = team.queue[team.lane],
-              later = team.lane < waiting ? team.queue[kSimdWidth + team.lane]
-                                          : 0;
+              later =
+                  team.lane < waiting ? team.queue[kSimdWidth + team.lane] : 0;
     simdgroup_barrier(mem_flags::mem_threadgroup);
     if (team.lane < waiting) team.queue[team.lane] = later;
     visitor.Visit(StepOf(sources, next, true));
@@ -354,9 +390,9 @@ inline void VisitKept(Sequence seq, Team team, Frame frame, Sources sources,
 // Goes through the states of a frame, up to 32 at once, and through the arcs
 // that leave them, 32 at once.  Calls
 //
-//   visitor.Before(has_state, place of the state in the ring, state)
+//   visitor.Before(has_state, slot of the state in the ring, state)
 //   visitor.Visit(step)     for each arc
-//   visitor.After(has_state, place of the state in the ring, state)
+//   visitor.After(has_state, slot of the state in the ring, state)
 //
 // in all lanes.  If kOnlyKept, leaves out pruned arcs.  Each simdgroup has a
 // share of the frame's arcs, and works on the states whose first arc is in this
@@ -377,17 +413,17 @@ inline void ForArcs(Sequence seq, Team team, Frame frame,
   if (!one_each)
     first = first == 0 ? 0 : FirstFrom(seq, team, frame, first * share);
   for (int count = kSimdWidth; count == kSimdWidth; first += count) {
-    const Sources sources = SourcesFrom(seq, team, frame, first, limit,
-                                        one_each ? 1 : kSimdWidth);
+    const Sources sources =
+        SourcesFrom(seq, team, frame, first, limit, one_each ? 1 : kSimdWidth);
     count = sources.count;
     if (count == 0) return;
-    visitor.Before(sources.exists, sources.place, sources.state);
+    visitor.Before(sources.exists, sources.slot, sources.state);
     const int total = sources.end - sources.base;
     if (kOnlyKept)
       VisitKept(seq, team, frame, sources, total, visitor);
     else
       VisitAll(team, sources, total, visitor);
-    visitor.After(sources.exists, sources.place, sources.state);
+    visitor.After(sources.exists, sources.slot, sources.state);
   }
 }
 

@@ -27,16 +27,13 @@ enum PrunedStreamBuffer {
   kStreamSaved,
   kStreamChunk,
   kStreamLeavingBegins,
-  kStreamActive,
-  kStreamNumKept,
-  kStreamNumbers,
-  kStreamDests,
+  kStreamRings,
+  kStreamLattice,
   kStreamScores,
   kStreamBBegins,
-  kStreamFrames,
   kStreamInfos,
+  kStreamParams,
   kStreamLoad,
-  kStreamOut,
   kStreamOldArcs,
   kStreamOldTimes,
   kStreamSave,
@@ -62,25 +59,34 @@ enum PrunedStreamSizes {
   kPrSaved = kPrHistory + 1,  // all saved frames
 };
 
+// A chunk prunes the frames from the first saved frame that exists, `begin`, to
+// end - 1.  Returns the first of these frames that the next chunk may change.
+inline int PrunedChunkNext(int begin, int end) {
+  return end - kPrHistory > begin ? end - kPrHistory : begin;
+}
+// The steps that prune a chunk, see DoPruningStep(): one, then one for each
+// frame, then four for each of two windows.  num_rows is
+// PrunedParams::num_rows.
+inline int PrunedChunkSteps(int num_rows) { return num_rows + 2 * 4; }
+
 // A saved stream has n states in kPrSaved frames, and m arcs that leave the
 // first kPrHistory of these frames:
 //
-//   active    [4 * n], see Active
-//   num_kept  [n]
-//   numbers   [n], the numbers of the states in the lattice
-//   dests     [m]
-//   scores    [kPrHistory][num_columns], the rows of these kPrHistory frames
+//   active       [4 * n], see Active
+//   num_kept     [n]
+//   numbers      [n], the numbers of the states in the lattice
+//   next_states  [m]
+//   scores       [kPrHistory][num_columns], the rows of these kPrHistory frames
 
 // The parameters of load_stream, which puts a stream into the memory of a
 // sequence.
 struct PrunedLoad {
-  int index;     // of the sequence
-  int is_new;    // whether this is the stream's first chunk
-  int num_rows;  // of the chunk
-  int from_row;  // where the chunk begins among the rows of all chunks
-  int to_row;    // where the sequence begins among the rows in memory
-  int stride;    // distance between rows of all chunks, in elements
-  int num_columns;
+  int index;        // of the sequence
+  int is_new;       // whether this is the stream's first chunk
+  int num_rows;     // of the chunk
+  int from_row;     // where the chunk begins among the rows of all chunks
+  int to_row;       // where the sequence begins among the rows in memory
+  int stride;       // distance between rows of all chunks, in elements
   int beam;         // the bits of the beam, which is a float
   int base;         // a state's number in the lattice minus its number here
   int first_frame;  // the first of the kPrSaved frames that exists
@@ -91,14 +97,14 @@ struct PrunedLoad {
 // The parameters of save_stream, which saves both a stream and the part of the
 // stream's lattice that no later chunk changes.
 struct PrunedSave {
-  int max_states, max_arcs;  // sizes of the rings
-  int begin, next, end;      // the chunk's window, see Window
+  int index;                 // of the sequence
+  int first_row;             // where its rows begin in memory
+  int begin, next, end;      // the chunk's window, see FrozenWindow()
   int is_new;                // as in PrunedLoad
   int num_states, num_arcs;  // n and m of the saved stream
   int base;                  // as in PrunedLoad
   int time;                  // the frame of the stream that is frame 0 here
   int num_out_arcs;          // arcs that no later chunk changes
-  int num_columns;
 };
 
 // The parameters of emit_stream, which writes the lattice of a stream.

@@ -49,19 +49,17 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
                         device const float *chunk [[buffer(kStreamChunk)]],
                         device const int *leaving_begins
                         [[buffer(kStreamLeavingBegins)]],
-                        device Active *active [[buffer(kStreamActive)]],
-                        device int *num_kept [[buffer(kStreamNumKept)]],
-                        device int *numbers [[buffer(kStreamNumbers)]],
-                        device int *dests [[buffer(kStreamDests)]],
+                        device int *rings [[buffer(kStreamRings)]],
                         device float *scores [[buffer(kStreamScores)]],
                         device int *b_begins [[buffer(kStreamBBegins)]],
-                        device Frame *frames [[buffer(kStreamFrames)]],
                         device int *infos [[buffer(kStreamInfos)]],
+                        constant PrunedParams &params [[buffer(kStreamParams)]],
                         constant PrunedLoad &load [[buffer(kStreamLoad)]],
                         uint thread_index [[thread_position_in_grid]],
                         uint num_threads [[threads_per_grid]]) {
   const int thread_id = int(thread_index), threads = int(num_threads),
-            num_columns = load.num_columns;
+            num_columns = params.num_columns;
+  const Sequence seq = RingsOf(rings, load.index, &params);
   int num_states = 0, num_arcs = 0;
   for (int t = 0; t < kPrSaved; ++t) num_states += load.num_states[t];
   for (int t = 0; t < kPrHistory; ++t) num_arcs += load.num_arcs[t];
@@ -71,11 +69,12 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
   if (!load.is_new) {
     for (int i = thread_id; i < num_states; i += threads) {
       device const int *from = saved + 4l * i;
-      active[i] = Active{from[0], from[1], from[2], from[3]};
-      num_kept[i] = of_states[i];
-      numbers[i] = of_states[num_states + i] - load.base;
+      seq.active[i] = Active{from[0], from[1], from[2], from[3]};
+      seq.num_kept[i] = of_states[i];
+      seq.numbers[i] = of_states[num_states + i] - load.base;
     }
-    for (int i = thread_id; i < num_arcs; i += threads) dests[i] = of_arcs[i];
+    for (int i = thread_id; i < num_arcs; i += threads)
+      seq.next_states[i] = of_arcs[i];
   }
   device float *to = scores + long(load.to_row) * num_columns;  // NOLINT
   for (int i = thread_id; i < kPrHistory * num_columns; i += threads)
@@ -94,8 +93,9 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
     frame.first_arc += frame.num_arcs;
     frame.num_states = load.num_states[t];
     frame.num_arcs = load.num_arcs[t];
-    frames[t] = frame;
+    seq.frames[t] = frame;
   }
+  infos += load.index * kPrNumInfos;
   for (int i = 0; i < kPrNumInfos; ++i) infos[i] = 0;
   for (int i = 0; i < 2; ++i) {
     infos[kPrBest + i] = kOrderedMinusInfinity;
@@ -104,9 +104,10 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
   infos[kPrFirstFrame] = load.first_frame;
   infos[kPrIsNew] = load.is_new;
   if (load.is_new) {
-    active[0] = Active{0, 0, 0, leaving_begins[0]};
-    num_kept[0] = 0;
-    frames[kPrHistory] = Frame{0, 1, 0, leaving_begins[1] - leaving_begins[0]};
+    seq.active[0] = Active{0, 0, 0, leaving_begins[0]};
+    seq.num_kept[0] = 0;
+    seq.frames[kPrHistory] =
+        Frame{0, 1, 0, leaving_begins[1] - leaving_begins[0]};
   } else {
     infos[kPrStates] = load.num_states[load.first_frame];
   }
@@ -116,7 +117,7 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
 // before the window's frame `next`.
 inline Window FrozenWindow(Sequence seq) {
   const int begin = Get(seq.infos + kPrFirstFrame), end = seq.num_rows - 1;
-  return Window{begin, end, max(begin, end - kPrHistory),
+  return Window{begin, end, PrunedChunkNext(begin, end),
                 Get(seq.infos + kPrIsNew) == 0};
 }
 // Returns the frames from FrozenWindow().next on, including the frame of the
@@ -157,14 +158,14 @@ struct FinalExpansion {
     if (!step.exists) return;
     const float score = ScoreOf(seq, t, seq.arcs[step.graph_arc], is_partial);
     const bool is_finite = fabs(score) < INFINITY;
-    seq.dests[ArcAt(seq, first_arc + step.index)] = is_finite ? 0 : -1;
+    seq.next_states[ArcAt(seq, first_arc + step.index)] = is_finite ? 0 : -1;
     if (is_finite)
       atomic_fetch_add_explicit(num_kept + step.lane, 1, memory_order_relaxed);
   }
-  void After(bool has_state, int place, Active) {
+  void After(bool has_state, int slot, Active) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
     if (has_state)
-      seq.num_kept[place] =
+      seq.num_kept[slot] =
           atomic_load_explicit(num_kept + lane, memory_order_relaxed);
     simdgroup_barrier(mem_flags::mem_threadgroup);
   }
@@ -176,11 +177,11 @@ inline void ExpandFinal(Sequence seq, Team team, int t) {
       seq, t, team.lane, team.sums, frame.first_arc, IsPartial(seq, t)};
   ForArcs<false>(seq, team, frame, visitor);
   if (!team.IsFirst()) return;
-  const int place = StateAt(seq, frame.first_state + frame.num_states);
-  seq.active[place] = Active{seq.first_state + seq.num_states - 1, 0, 0, 0};
-  seq.num_kept[place] = 0;
+  const int slot = StateAt(seq, frame.first_state + frame.num_states);
+  seq.active[slot] = Active{seq.first_state + seq.num_states - 1, 0, 0, 0};
+  seq.num_kept[slot] = 0;
   seq.frames[t + 1] =
-      Frame{place, 1, ArcAt(seq, frame.first_arc + frame.num_arcs), 0};
+      Frame{slot, 1, ArcAt(seq, frame.first_arc + frame.num_arcs), 0};
 }
 
 // Does one step of a frame of the chunk, or of the row after the chunk.
@@ -239,14 +240,17 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
 
 // This kernel declares no limit on the threads of a threadgroup, for the reason
 // given at search_pruned.
-kernel void search_stream(K2_PRUNED_MEMORY,
+kernel void search_stream(K2_PRUNED_BUFFERS,
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
-  const Sequence seq = K2_PRUNED_SEQUENCE(int(group), int(group));
+  const Sequence seq = GetSequence(buffers, int(group), int(group));
   const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
                      sums + 2 * kSimdWidth * simdgroup,
                      queues + 2 * kSimdWidth * simdgroup};
@@ -258,23 +262,26 @@ kernel void search_stream(K2_PRUNED_MEMORY,
       Barrier();
     }
   }
-  for (int step = 0; step < params.num_rows + 8; ++step) {
+  for (int step = 0; step < PrunedChunkSteps(params.num_rows); ++step) {
     DoPruningStep(seq, team, step);
     Barrier();
   }
 }
 
 [[max_total_threads_per_threadgroup(kPrThreads)]]
-kernel void step_stream(K2_PRUNED_MEMORY,
+kernel void step_stream(K2_PRUNED_BUFFERS,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   threadgroup atomic_int sums[2 * kPrThreads];
   threadgroup int queues[2 * kPrThreads];
-  const int place = int(group) / step.groups, number = int(group) % step.groups;
-  const Sequence seq = K2_PRUNED_SEQUENCE(place, place);
+  const int slot = int(group) / step.groups, number = int(group) % step.groups;
+  const Sequence seq = GetSequence(buffers, slot, slot);
   const Team team = {int(number * num_simdgroups + simdgroup),
                      int(step.groups * num_simdgroups), int(lane),
                      sums + 2 * kSimdWidth * simdgroup,
@@ -292,11 +299,14 @@ struct EndsOfStream {
 
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void describe_stream(K2_PRUNED_MEMORY,
+kernel void describe_stream(K2_PRUNED_BUFFERS,
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]]) {
+  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
+                           b_begins, table,        rings,          lattice,
+                           infos,    &params};
   const int index = int(group) / kPrWideGroups;
-  const Sequence seq = K2_PRUNED_SEQUENCE(index, index);
+  const Sequence seq = GetSequence(buffers, index, index);
   if (Get(seq.infos + kPrError) != 0) return;
   const int first =
                 int(group) % kPrWideGroups * kPrWideThreads + int(thread_index),
@@ -321,13 +331,10 @@ kernel void describe_stream(K2_PRUNED_MEMORY,
 }
 
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
-                        device const int *num_kept [[buffer(kStreamNumKept)]],
-                        device const int *numbers [[buffer(kStreamNumbers)]],
-                        device const int *dests [[buffer(kStreamDests)]],
+kernel void save_stream(device int *rings [[buffer(kStreamRings)]],
+                        device const int *lattice [[buffer(kStreamLattice)]],
                         device const float *scores [[buffer(kStreamScores)]],
-                        device const Frame *frames [[buffer(kStreamFrames)]],
-                        device const OutArc *out [[buffer(kStreamOut)]],
+                        constant PrunedParams &params [[buffer(kStreamParams)]],
                         device int *saved [[buffer(kStreamSaved)]],
                         device OutArc *old_arcs [[buffer(kStreamOldArcs)]],
                         device int *old_times [[buffer(kStreamOldTimes)]],
@@ -335,45 +342,52 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
                         uint thread_index [[thread_position_in_grid]],
                         uint num_threads [[threads_per_grid]]) {
   const int thread_id = int(thread_index), threads = int(num_threads),
-            num_states = save.num_states, num_arcs = save.num_arcs;
-  const Frame next = frames[save.next];
+            num_states = save.num_states, num_arcs = save.num_arcs,
+            num_columns = params.num_columns;
+  const Sequence seq = RingsOf(rings, save.index, &params);
+  device const OutArc *out = reinterpret_cast<device const OutArc *>(
+      lattice + LatticeBegin(save.index, &params));
+  const Frame next = seq.frames[save.next];
   device int *of_states = saved + 4l * num_states,
              *of_arcs = of_states + 2l * num_states, *rows = of_arcs + num_arcs;
   for (int i = thread_id; i < num_states; i += threads) {
-    const int place = InRing(next.first_state + i, save.max_states);
-    const Active state = active[place];
+    const int slot = StateAt(seq, next.first_state + i);
+    const Active state = seq.active[slot];
     device int *to = saved + 4l * i;
     to[0] = state.state;
     to[1] = state.forward;
     to[2] = state.first_arc;
     to[3] = state.graph_arc;
-    of_states[i] = num_kept[place];
-    of_states[num_states + i] = numbers[place] + save.base;
+    of_states[i] = seq.num_kept[slot];
+    of_states[num_states + i] = seq.numbers[slot] + save.base;
   }
   for (int i = thread_id; i < num_arcs; i += threads)
-    of_arcs[i] = dests[InRing(next.first_arc + i, save.max_arcs)];
+    of_arcs[i] = seq.next_states[ArcAt(seq, next.first_arc + i)];
   device const float *from =
-      scores + long(save.end - kPrHistory) * save.num_columns;  // NOLINT
-  for (int i = thread_id; i < kPrHistory * save.num_columns; i += threads)
+      scores +
+      long(save.first_row + save.end - kPrHistory) * num_columns;  // NOLINT
+  for (int i = thread_id; i < kPrHistory * num_columns; i += threads)
     rows[i] = as_type<int>(from[i]);
   for (int i = thread_id; i < save.num_out_arcs; i += threads) {
-    const OutArc arc = out[i];
-    old_arcs[i] =
-        OutArc{arc.src + save.base, arc.dest + save.base, arc.graph_arc, arc.t};
+    OutArc arc = out[i];
+    arc.src += save.base;
+    arc.dest += save.base;
+    old_arcs[i] = arc;
   }
   for (int t = save.begin + (save.is_new ? 0 : 1); t <= save.next; ++t) {
-    const Frame frame = frames[t];
+    const Frame frame = seq.frames[t];
     for (int j = thread_id; j < frame.num_states; j += threads) {
-      const int place = InRing(frame.first_state + j, save.max_states);
-      if (num_kept[place] >= 0)
-        old_times[numbers[place] + save.base] = save.time + t;
+      const int slot = StateAt(seq, frame.first_state + j);
+      if (seq.num_kept[slot] >= 0)
+        old_times[seq.numbers[slot] + save.base] = save.time + t;
     }
   }
 }
 
 // old_arcs     the arcs of the lattice that earlier chunks saved; their states
 //              already have their numbers in the whole lattice
-// out          the other arcs; `base` must be added to the states of these arcs
+// lattice      has the other arcs; `base` must be added to the states of these
+//              arcs
 // row_splits2, row_ids1, row_ids2   [states + 1], [states], [arcs] of all
 //              streams, get the row splits and row ids of the lattices
 // out_arcs     [arcs], gets the arcs of the lattices
@@ -382,7 +396,8 @@ kernel void save_stream(device const Active *active [[buffer(kStreamActive)]],
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
 kernel void emit_stream(device const OutArc *old_arcs
                         [[buffer(kStreamOldArcs)]],
-                        device const OutArc *out [[buffer(kStreamOut)]],
+                        device const int *lattice [[buffer(kStreamLattice)]],
+                        constant PrunedParams &params [[buffer(kStreamParams)]],
                         device const Arc *arcs [[buffer(kStreamArcs)]],
                         device int *row_splits2 [[buffer(kStreamRowSplits2)]],
                         device int *row_ids1 [[buffer(kStreamRowIds1)]],
@@ -392,6 +407,8 @@ kernel void emit_stream(device const OutArc *old_arcs
                         constant PrunedStreamEmit &emit [[buffer(kStreamEmit)]],
                         uint thread_index [[thread_position_in_grid]]) {
   const int i = int(thread_index), num_old = emit.num_old_arcs;
+  device const OutArc *out = reinterpret_cast<device const OutArc *>(
+      lattice + LatticeBegin(emit.index, &params));
   if (i <= emit.num_states) {
     // Finds the first arc that leaves this state or a later state.
     int low = 0, high = emit.num_arcs;
@@ -419,7 +436,6 @@ kernel void emit_stream(device const OutArc *old_arcs
   const int label = arcs[arc.graph_arc].label, at = emit.first_arc + i;
   const bool is_final = arc.dest == emit.num_states - 1;
   row_ids2[at] = emit.first_state + arc.src;
-  out_arcs[at] =
-      Arc{arc.src, arc.dest, is_final ? -1 : label, as_type<float>(arc.t)};
+  out_arcs[at] = Arc{arc.src, arc.dest, is_final ? -1 : label, arc.score};
   arc_map[at] = is_final && label != -1 ? -1 : arc.graph_arc;
 }

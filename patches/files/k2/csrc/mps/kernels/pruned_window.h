@@ -19,6 +19,7 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_
 
+#include "k2/csrc/mps/kernels/pruned_frame.h"
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
@@ -40,21 +41,21 @@ struct Window {
 };
 
 inline Window WindowOf(int index, int num_rows) {
-  const int begin = max(kPrShift * (index + 1) - kPrWindow, 0),  // NOLINT
-      end = kPrShift * (index + 1);
-  const bool is_numbered = begin > 0;
-  if (end >= num_rows) return Window{begin, num_rows, num_rows, is_numbered};
-  return Window{begin, end, end + kPrShift - kPrWindow, is_numbered};
+  const int begin = PrunedWindowBegin(index),
+            end = PrunedWindowEnd(index, num_rows);
+  return Window{begin, end,
+                end == num_rows ? num_rows : PrunedWindowBegin(index + 1),
+                begin > 0};
 }
 
 inline void StartBackward(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   for (int j = team.index * kSimdWidth + team.lane; j < frame.num_states;
        j += team.size * kSimdWidth) {
-    const int place = StateAt(seq, frame.first_state + j);
+    const int slot = StateAt(seq, frame.first_state + j);
     // The forward score is finite, because a score of -infinity is not over a
     // cutoff, and other scores that are not finite are errors.
-    seq.backward[place] = Ordered(-Unordered(seq.active[place].forward));
+    seq.backward[slot] = Ordered(-Unordered(seq.active[slot].forward));
   }
 }
 
@@ -80,8 +81,8 @@ struct Pruning {
 
   void Visit(Step step) {
     if (!step.exists) return;
-    const int place = ArcAt(seq, first_arc + step.index),
-              dest = seq.dests[place];
+    const int slot = ArcAt(seq, first_arc + step.index),
+              dest = seq.next_states[slot];
     if (dest < 0) return;
     const float of_dest =
         Unordered(seq.backward[StateAt(seq, next_state + dest)]);
@@ -95,11 +96,11 @@ struct Pruning {
                                 memory_order_relaxed);
       atomic_fetch_add_explicit(num_kept + step.lane, 1, memory_order_relaxed);
     } else {
-      seq.dests[place] = -1;
+      seq.next_states[slot] = -1;
     }
   }
 
-  void After(bool has_state, int place, Active state) {
+  void After(bool has_state, int slot, Active state) {
     simdgroup_barrier(mem_flags::mem_threadgroup);
     if (has_state) {
       int score = atomic_load_explicit(best + lane, memory_order_relaxed);
@@ -107,12 +108,12 @@ struct Pruning {
           atomic_load_explicit(num_kept + lane, memory_order_relaxed);
       if (state.state == seq.first_state + seq.num_states - 1)
         score = Ordered(-Unordered(state.forward));
-      seq.backward[place] = score;
+      seq.backward[slot] = score;
       // This window does not prune the states of its first frame, but an
       // earlier window may have pruned some of these states.
       const bool is_kept =
-          is_first ? seq.num_kept[place] >= 0 : score != kOrderedMinusInfinity;
-      seq.num_kept[place] = is_kept ? kept : -1;
+          is_first ? seq.num_kept[slot] >= 0 : score != kOrderedMinusInfinity;
+      seq.num_kept[slot] = is_kept ? kept : -1;
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
   }
@@ -184,18 +185,18 @@ inline void Number(Sequence seq, Team team, Window window) {
   for (int begin = mine.begin; begin < mine.end; begin += kSimdWidth) {
     const int j = begin + team.lane;
     const bool exists = j < mine.end;
-    const int place = StateAt(seq, states.first + (exists ? j : 0)),
-              kept = exists ? seq.num_kept[place] : -1,
+    const int slot = StateAt(seq, states.first + (exists ? j : 0)),
+              kept = exists ? seq.num_kept[slot] : -1,
               is_new = kept >= 0 && j >= states.num_old ? 1 : 0,
               num_arcs = kept >= 0 && j < states.num_sources ? kept : 0,
               arc = first_arc + Exclusive(num_arcs);
     const int new_number = number + Exclusive(is_new);
     if (is_new) {
-      seq.numbers[place] = new_number;
+      seq.numbers[slot] = new_number;
       Set(seq.entered + new_number, 0);
     }
     if (kept >= 0 && j < states.num_sources)
-      seq.out_begins[is_new ? new_number : seq.numbers[place]] = arc;
+      seq.out_begins[is_new ? new_number : seq.numbers[slot]] = arc;
     number += simd_sum(is_new);
     first_arc += simd_sum(num_arcs);
   }
@@ -221,12 +222,12 @@ struct Writing {
   int lane;
   int first_arc, next_state;  // as in Pruning
   bool is_partial;
-  int source;                 // the number of this lane's state in the lattice
-  int position;               // where the next arc goes in the lattice
+  int source;    // the number of this lane's state in the lattice
+  int position;  // where the next arc goes in the lattice
 
-  void Before(bool has_state, int place, Active) {
-    const bool is_kept = has_state && seq.num_kept[place] >= 0;
-    source = is_kept ? seq.numbers[place] : -1;
+  void Before(bool has_state, int slot, Active) {
+    const bool is_kept = has_state && seq.num_kept[slot] >= 0;
+    source = is_kept ? seq.numbers[slot] : -1;
     const uint bits = Ballot(is_kept);
     const int begin = is_kept ? seq.out_begins[source] : 0;
     position = simd_shuffle(
@@ -236,17 +237,19 @@ struct Writing {
 
   void Visit(Step step) {
     const int dest =
-        step.exists ? seq.dests[ArcAt(seq, first_arc + step.index)] : -1;
+        step.exists ? seq.next_states[ArcAt(seq, first_arc + step.index)] : -1;
     const uint bits = Ballot(dest >= 0);
     const int from = simd_shuffle(source, ushort(step.lane));
     if (dest >= 0) {
-      seq.out[position + static_cast<int>(popcount(Below(bits, lane)))] =
-          OutArc{from, seq.numbers[StateAt(seq, next_state + dest)],
-                 step.graph_arc,
-                 seq.params->streaming
-                     ? as_type<int>(ScoreOf(seq, t, seq.arcs[step.graph_arc],
-                                            is_partial))
-                     : t};
+      OutArc arc;
+      arc.src = from;
+      arc.dest = seq.numbers[StateAt(seq, next_state + dest)];
+      arc.graph_arc = step.graph_arc;
+      if (seq.params->streaming)
+        arc.score = ScoreOf(seq, t, seq.arcs[step.graph_arc], is_partial);
+      else
+        arc.t = t;
+      seq.out[position + static_cast<int>(popcount(Below(bits, lane)))] = arc;
     }
     position += static_cast<int>(popcount(bits));
   }
@@ -267,9 +270,14 @@ inline void Write(Sequence seq, Team team, Window window) {
   for (int t = window.begin + team.index % at_once; t < window.next;
        t += at_once) {
     const Frame frame = seq.frames[t];
-    Writing visitor = {
-        seq, t, team.lane, frame.first_arc, seq.frames[t + 1].first_state,
-        IsPartial(seq, t), -1, 0};
+    Writing visitor = {seq,
+                       t,
+                       team.lane,
+                       frame.first_arc,
+                       seq.frames[t + 1].first_state,
+                       IsPartial(seq, t),
+                       -1,
+                       0};
     ForArcs<true>(seq, part, frame, visitor);
   }
 }

@@ -19,6 +19,7 @@
 #ifndef K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 #define K2_CSRC_MPS_KERNELS_RNNT_CELLS_H_
 
+#include "k2/csrc/mps/kernels/rnnt_smoothed.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: code that the kernels of rnnt_smoothed.metal and

@@ -20,6 +20,9 @@
 #define K2_PYTHON_CSRC_TORCH_MPS_PRUNED_STREAM_H_
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "k2/csrc/intersect_dense_pruned.h"
 #include "k2/csrc/mps/pruned_stream.h"
@@ -48,9 +51,19 @@ inline void PybindMpsPrunedStream(py::module &m) {
       py::arg("graph"), py::arg("num_streams"), py::arg("search_beam"),
       py::arg("output_beam"), py::arg("min_active_states"),
       py::arg("max_active_states"), py::arg("allow_partial"));
-  streams.def("decode", &PrunedStreams::Decode, py::arg("b_fsas"),
-              py::arg("num_frames"), py::arg("streams"), py::arg("groups") = 0,
-              py::call_guard<py::gil_scoped_release>());
+  streams.def(
+      "decode",
+      [](PrunedStreams &self, k2::DenseFsaVec &b_fsas,
+         const std::vector<int32_t> &num_frames,
+         const std::vector<std::shared_ptr<PrunedStream>> &streams,
+         int32_t groups) {
+        std::string why_host;
+        auto chunk =
+            self.Decode(b_fsas, num_frames, streams, &why_host, groups);
+        return std::make_pair(std::move(chunk), why_host);
+      },
+      py::arg("b_fsas"), py::arg("num_frames"), py::arg("streams"),
+      py::arg("groups") = 0, py::call_guard<py::gil_scoped_release>());
   streams.def("to_host", &PrunedStreams::ToHost, py::arg("stream"),
               py::call_guard<py::gil_scoped_release>());
   m.def("mps_is_new_stream", [](const k2::DecodeStateInfo &state) {

@@ -97,12 +97,7 @@ def _explain(placement) -> str:
                 f'{placement.steps}, {host:.3g} ms by the host for '
                 f'{placement.last_work:g} {placement.work}')
     forced = ', as K2_MPS_FORCE says' if placement.last_is_forced else ''
-    ans = f'{placement.operation}: {who}{forced}; estimated times: {estimate}'
-    if placement.operation == 'intersect_dense_pruned':
-        reason = _k2.mps_why_host_intersects_pruned()
-        if reason:
-            ans += f'.  Then the host ran the call instead: {reason}'
-    return ans
+    return f'{placement.operation}: {who}{forced}; estimated times: {estimate}'
 
 
 def explain() -> str:

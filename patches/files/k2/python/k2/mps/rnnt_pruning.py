@@ -26,8 +26,8 @@ from .rnnt_pruned import DTYPES
 _MOST = 2**31 - 1
 
 
-def has_prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
-                     boundary: torch.Tensor) -> bool:
+def ranges_in_metal(px_grad: torch.Tensor, py_grad: torch.Tensor,
+                    boundary: torch.Tensor) -> bool:
     '''Return whether :func:`prune_ranges` takes these arguments.'''
     S, T = px_grad.shape[1], py_grad.shape[2]
     return (px_grad.device.type == 'mps' and py_grad.numel() != 0

@@ -27,6 +27,7 @@ import torch
 import _k2
 import k2
 
+from .pruned import keep_reason
 from .pruned import select_or_fill
 
 
@@ -64,8 +65,8 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
             streams.append(None)
         else:
             return None
-    made = intersecter.on_gpu.decode(dense_fsas.dense_fsa_vec,
-                                     dense_fsas.duration.tolist(), streams)
+    made = keep_reason(*intersecter.on_gpu.decode(
+        dense_fsas.dense_fsa_vec, dense_fsas.duration.tolist(), streams))
     if made is None:
         return None
     return _lattice(intersecter.decoding_graph, made), made.streams
