@@ -5,9 +5,9 @@
 The command times each operation on the CPU, on mps in the host's code (mps-host), on mps
 in Metal's kernels (mps-metal), and, if k2 has CUDA, on CUDA.  The command prints a table, and
 writes a plot (PNG and SVG) and a JSON file to the folder.  With `--compare FILE`, the table
-also has the changes since an earlier JSON file.
+has the changes since an earlier JSON file.
 
-A time is the median of several runs, including the wait for the GPU; the table also has the
+A time is the median of several runs, including the wait for the GPU; beside it are the
 least and the largest time.  A second table has the GPU's own times.  If an operation fails,
 the other operations still run, and the exit status is 1.
 

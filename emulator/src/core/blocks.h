@@ -166,8 +166,8 @@ class Memory {
   void ReleaseCached();
   MemoryStatistics statistics{};
   bool checks_commands = false;
-  UsedBlocks::Order known;  // see UsedBlocks::Known()
-  uint64_t committed = 0;   // the command buffers that are still to run
+  UsedBlocks::VectorClock known;  // see UsedBlocks::Known()
+  uint64_t committed = 0;         // the command buffers that are still to run
 
  private:
   Memory() {

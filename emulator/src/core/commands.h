@@ -132,7 +132,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // committed_contents_ has the host's bytes at the commit.  known_at_commit_
   // has the uses of which the program knew, at the commit, that they had ended.
   HostSnapshot committed_contents_;
-  std::optional<UsedBlocks::Order> known_at_commit_;
+  std::optional<UsedBlocks::VectorClock> known_at_commit_;
   std::deque<Command> commands_;
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;

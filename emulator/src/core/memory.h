@@ -215,28 +215,29 @@ class UsedBlocks {
 
   // Notes which bytes of a buffer a command has read and written.  If the order
   // of commands is checked, ends the program if an earlier command of another
-  // queue conflicts with this command and nothing orders the two.  The check
+  // queue conflicts with this command and did not happen before it.  The check
   // comes after both commands have run, because the emulator does not know
   // earlier which bytes a kernel uses.
   void NoteAccesses(const BufferUse &use, Accesses accesses);
 
-  // Says which uses of buffers have ended.  The key is the number of a queue.
-  // The value n means that the first n uses of this queue have ended.
-  using Order = std::map<uint64_t, uint64_t>;
+  // A vector clock: says which uses of buffers happened before some point.  The
+  // key is the number of a queue.  The value n means that the first n uses of
+  // this queue happened before the point.
+  using VectorClock = std::map<uint64_t, uint64_t>;
 
   // Returns the uses that will have ended when all present commands of this
   // queue have ended.
-  Order Done() const;
+  VectorClock Done() const;
   // Notes that later commands of this queue run after the uses in `ended`.  The
   // reason is that the queue waits for an MTLEvent, or that the program knew at
   // the commit that these uses had ended.
-  void OrderAfter(const Order &ended);
+  void OrderAfter(const VectorClock &ended);
 
   // Notes that the program now knows that all commands of this queue so far
   // have ended.
   void NoteKnown();
   // Returns all uses that the program knows to have ended.
-  static Order Known();
+  static VectorClock Known();
 
   // These two functions count the command buffers that are committed but have
   // not run.
@@ -260,7 +261,7 @@ class UsedBlocks {
   const std::string *label_;
   const char *command_ = "a command";
   uint64_t done_ = 0;  // the number of this queue's uses so far
-  Order ordered_after_;
+  VectorClock ordered_after_;
 };
 
 // ---- Statistics and limits, in bytes.

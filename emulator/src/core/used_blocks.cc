@@ -53,14 +53,15 @@ namespace {
 // program seldom waits.  Then the oldest uses are forgotten.
 constexpr size_t kMostPast = 64;
 
-void Join(UsedBlocks::Order *order, const UsedBlocks::Order &other) {
+void Join(UsedBlocks::VectorClock *order,
+          const UsedBlocks::VectorClock &other) {
   for (const auto &[queue, done] : other) {
     uint64_t &own = (*order)[queue];
     own = std::max(own, done);
   }
 }
 
-bool Has(const UsedBlocks::Order &order, const Block::Past &past) {
+bool Has(const UsedBlocks::VectorClock &order, const Block::Past &past) {
   auto found = order.find(past.queue);
   return found != order.end() && past.done <= found->second;
 }
@@ -75,25 +76,25 @@ Accesses AccessesOf(const BufferUse &use) {
   return accesses;
 }
 
-UsedBlocks::Order UsedBlocks::Done() const {
+UsedBlocks::VectorClock UsedBlocks::Done() const {
   Memory::Locked memory;
-  Order done = ordered_after_;
+  VectorClock done = ordered_after_;
   done[number_] = done_;
   return done;
 }
 
-void UsedBlocks::OrderAfter(const Order &ended) {
+void UsedBlocks::OrderAfter(const VectorClock &ended) {
   Memory::Locked memory;
   Join(&ordered_after_, ended);
 }
 
 void UsedBlocks::NoteKnown() {
-  const Order done = Done();
+  const VectorClock done = Done();
   Memory::Locked memory;
   if (memory->checks_commands) Join(&memory->known, done);
 }
 
-UsedBlocks::Order UsedBlocks::Known() { return Memory::Locked()->known; }
+UsedBlocks::VectorClock UsedBlocks::Known() { return Memory::Locked()->known; }
 
 void UsedBlocks::NoteCommit() { ++Memory::Locked()->committed; }
 
@@ -138,8 +139,8 @@ void UsedBlocks::NoteAccesses(const BufferUse &use, Accesses accesses) {
            Covers(accesses, past.accesses);
   });
   if (block->past.size() == kMostPast) block->past.erase(block->past.begin());
-  block->past.push_back({number_, done_, use.buffer_id, std::move(accesses),
-                         command_, *label_});
+  block->past.push_back(
+      {number_, done_, use.buffer_id, std::move(accesses), command_, *label_});
 }
 
 void UsedBlocks::NoteUse(const BufferUse &use) {
@@ -164,7 +165,7 @@ char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
 
 char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all,
                          ByteRange bytes) {
-  const BufferUse use = {buffer->block, buffer->id,       buffer->size,
+  const BufferUse use = {buffer->block, buffer->id,        buffer->size,
                          writes,        buffer->untracked, bytes};
   char *device = Begin(use, overwrites_all);
   NoteAccesses(use, AccessesOf(use));

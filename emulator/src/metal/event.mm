@@ -24,7 +24,7 @@ struct EventState {
   std::set<CommandQueue *> signalers;
   // The latest signals.  Each signal has its value and the uses of buffers that
   // had ended before the signal.
-  std::deque<std::pair<uint64_t, UsedBlocks::Order>> signals;
+  std::deque<std::pair<uint64_t, UsedBlocks::VectorClock>> signals;
 };
 
 // How many signals are kept.  If a command waits for the value of an older
@@ -60,7 +60,7 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   {
     std::lock_guard<std::mutex> lock([self state]->mutex);
     auto &signals = [self state]->signals;
-    UsedBlocks::Order ended = queue->used().Done();
+    UsedBlocks::VectorClock ended = queue->used().Done();
     if (!signals.empty())
       for (const auto &[other, done] : signals.back().second)
         ended[other] = std::max(ended[other], done);

@@ -226,7 +226,7 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
   const bool is_recorded = same != records.end();
   auto kept = records.begin();
   for (auto other = records.begin(); other != same; ++other) {
-    const bool ordered = IsOrdered(*other, record);
+    const bool ordered = HappensBefore(*other, record);
     if (!ordered && record.ConflictsWith(*other)) {
       Report(*other, record, word, memory);
       return;
@@ -256,7 +256,7 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
     records[thread % kMostRecords] = record;
 }
 
-bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
+bool RaceChecker::HappensBefore(const Record &before, const Record &now) const {
   if (before.group == now.group) {
     if (before.thread == now.thread || before.epoch != now.epoch) return true;
     if (before.thread / kSimdWidth == now.thread / kSimdWidth &&

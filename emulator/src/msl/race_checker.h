@@ -1,5 +1,6 @@
 // Finds data races of kernels: two threads access a byte, at least one of them
-// writes, at most one access is atomic, and nothing orders the accesses.
+// writes, at most one access is atomic, and neither happens before the other.
+// This is a happens-before checker, with a vector clock for each thread.
 //
 // Only Metal's rules order accesses.  The checker ignores the order in which
 // the emulator runs threads, so it finds a race under every schedule.  The
@@ -115,14 +116,15 @@ class RaceChecker {
     std::string kernel;
   };
 
-  // Which accesses of a threadgroup are known to have happened: all accesses of
+  // The part of a vector clock that belongs to a threadgroup.  These of its
+  // accesses happened before the clock's point: all accesses of
   // epochs before `epoch`, and those accesses in `epoch` that precede one of
   // `fences`.
   struct Progress {
     uint32_t epoch = 0;
     std::map<uint16_t, uint32_t> fences;  // the last fence of each thread
   };
-  using Clock = std::map<uint32_t, Progress>;
+  using Clock = std::map<uint32_t, Progress>;  // by threadgroup
 
   struct Thread {
     uint32_t simd_epoch[kMemories] = {};
@@ -154,7 +156,7 @@ class RaceChecker {
 
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
-  bool IsOrdered(const Record &before, const Record &now) const;
+  bool HappensBefore(const Record &before, const Record &now) const;
   Word &WordAt(uintptr_t word, Memory memory);
   // Reports a write to a buffer, if the bytes also belong to `constant` memory.
   void CheckConstant(unsigned thread, uintptr_t begin, size_t size,

@@ -39,7 +39,8 @@ double NowInMilliseconds() {
 struct Event {
   bool recorded = false;
   int stream = 0;
-  UsedBlocks::Order ended;  // the uses of buffers that ended before the mark
+  UsedBlocks::VectorClock
+      ended;            // the uses of buffers that ended before the mark
   bool reached = true;  // whether the device has passed the mark
   double time = 0;      // the time at the mark, in milliseconds
 };
