@@ -60,10 +60,6 @@ def weights(tensors):
             for x in tensors]
 
 
-def relative_error(found, expected):
-    return ((found - expected).norm() / expected.norm()).item()
-
-
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
 class TestMpsRnntSmoothed(unittest.TestCase):
@@ -118,25 +114,6 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                     lm, am, **some(device)), lm, am)
                 self.check(lambda device, lm, am: get_smoothed(
                     lm, am, **some(device)), lm, am)
-
-    def test_large_logits(self):
-        '''The gradients are right even if the products of exponentials
-        underflow.'''
-        for scale, am_scale in itertools.product((2, 40), (0.0, 0.1)):
-            lm, am, symbols, boundary = make(scale)
-
-            def loss(device, lm, am):
-                return k2.rnnt_loss_smoothed(
-                    lm, am, symbols.to(device), 2, 0.25, am_scale,
-                    boundary.to(device), reduction='sum'),
-
-            found = run(lambda *x: loss('mps', *x), lm, am, 'mps',
-                        torch.float32)
-            # The reference, like mps, gets inputs that are rounded to float32.
-            expected = run(lambda *x: loss('cpu', *x), lm.float().double(),
-                           am.float().double(), 'cpu', torch.float64)
-            for a, b in zip(found, expected):
-                assert relative_error(a, b) < 1e-4, (scale, am_scale)
 
     def test_finite_differences(self):
         lm, am, symbols, boundary = make(2.0)
