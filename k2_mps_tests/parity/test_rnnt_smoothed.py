@@ -58,10 +58,11 @@ SIZES = [(0, 1, 1), (1, 1, 2), (0, 40, 33), (31, 32, 5), (32, 63, 70), (33, 95, 
 @pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
 @pytest.mark.parametrize("S, T, C", SIZES)
 def test_sizes(S, T, C, rnnt_type):
-    function = smoothed(*(x := make(2, S, T, C))[2:], (0.25, 0.1), rnnt_type=rnnt_type)
+    lm, am, symbols = make(2, S, T, C)
+    function = smoothed(symbols, (0.25, 0.1), rnnt_type=rnnt_type)
     # Each of S + T steps rounds a score of about 3 (S + T).  The gradients have the same errors,
     # because they are computed from the scores.
-    check(function, *x[:2], (S + T) * 3 * EPS + 1e-5)
+    check(function, lm, am, (S + T) * 3 * EPS + 1e-5)
 
 
 @pytest.mark.parametrize("am_scale", [0.0, 0.1])
