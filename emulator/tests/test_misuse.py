@@ -134,6 +134,38 @@ def test_a_host_write_to_reused_memory_in_flight_is_reported(use, then, in_child
     assert_ends_with(child, "while a command in flight was using the same memory")
 
 
+# A program may keep memory of its own, and use it again while the tensor's storage lives.
+@pytest.mark.planted("host write under an operator")
+@pytest.mark.parametrize("use", ["y = x + 1", "x.add_(1)", "y = x[60:] + 1"])
+@pytest.mark.parametrize("then", ["torch.mps.synchronize()", "y = x * 2", "x.tolist()"])
+def test_a_host_write_under_an_operator_is_reported(use, then, in_child):
+    child = in_child(
+        "x = torch.ones(64, device='mps')\n"
+        "torch.mps.synchronize()\nextension.host_address(x)\n"
+        f"{use}\nextension.write_contents(x, [5.0] * 64)\n{then}"
+    )
+    assert_ends_with(child, "while an operator in flight uses this byte")
+
+
+@pytest.mark.parametrize(
+    "use, then",
+    [
+        ("y = x + 1; torch.mps.synchronize()", "y = x * 2"),
+        ("y = (x + 1).tolist()", "y = x * 2"),
+        ("y = x[64:] + 1", "torch.mps.synchronize()"),
+        ("pass", "y = x * 2; torch.mps.synchronize()"),
+    ],
+)
+def test_the_host_may_write_what_no_operator_in_flight_uses(use, then, in_child):
+    child = in_child(
+        "x = torch.ones(128, device='mps')\n"
+        "torch.mps.synchronize()\nextension.host_address(x)\n"
+        f"{use}\nextension.write_contents(x[:64], [5.0] * 64)\n{then}\n"
+        "assert extension.read_contents(x) == [5.0] * 64 + [1.0] * 64"
+    )
+    assert child.code == 0, child.stderr
+
+
 def test_the_calls_of_the_cases_above_pass_when_used_correctly(in_child):
     """If a program makes the calls of the cases above correctly, the emulator reports nothing."""
     child = in_child(

@@ -11,6 +11,7 @@ KINDS = {
     "float out of an integer's range",
     "host write in flight",
     "host write to reused memory in flight",
+    "host write under an operator",
     "inactive lane",
     "invalid host access",
     "missing barrier",

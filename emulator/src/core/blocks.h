@@ -68,6 +68,12 @@ struct Block {
   UsedBlocks *listed_in = nullptr;  // the UsedBlocks that last listed the block
   uint64_t last_use_id = 0;         // the id of the buffer that was last used
 
+  // The bytes of buffer operator_user that operators have used since the last
+  // wait, from the first byte to the last.  An operator runs at once here, but
+  // on a Mac it may run at any time before the wait.
+  ByteRange operator_bytes = {0, 0};
+  uint64_t operator_user = 0;
+
   // What earlier commands did with the block, the latest command last.  The
   // list is empty unless the order of commands is checked.  An element is
   // removed if all future commands are ordered after the element's command, or
@@ -184,6 +190,7 @@ class Memory {
   void EnterHostWrites(Block *block);
   void EnterDeviceWrites(Block *block);
   void CheckNoHostWrites(const Block *block) const;
+  void CheckNoHostWritesUnderOperators(const Block *block) const;
 
   std::mutex mutex_;
   CopyMemory copies_;

@@ -247,6 +247,24 @@ void Memory::EnterDeviceWrites(Block *block) {
   }
 }
 
+// Ends the program if the host has written to bytes that an operator uses, and
+// no wait came between the operator and the write.
+void Memory::CheckNoHostWritesUnderOperators(const Block *block) const {
+  if (block->operator_user != block->host_user) return;
+  const size_t begin = block->operator_bytes.begin;
+  const size_t end = std::min(block->operator_bytes.end, block->host_size);
+  if (begin >= end ||
+      !memcmp(block->host + begin, block->published + begin, end - begin))
+    return;
+  for (size_t i = begin; i < end; ++i)
+    if (block->host[i] != block->published[i])
+      Fatal(
+          "the host wrote to byte %zu of MTLBuffer #%lu (%zu bytes) while an "
+          "operator in flight uses this byte.  Wait for the operator first: on "
+          "a Mac it may run after the write",
+          i, block->operator_user, block->host_size);
+}
+
 char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
                     bool overwrites_all) {
   if (!block->device) block->device = MakeCopy(block, /*for_device=*/true);
@@ -270,6 +288,7 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
   if (block->HostCounts() && block->merged_in_batch != batch_) {
     block->merged_in_batch = batch_;
     if (block->host_user > buffer_id) CheckNoHostWrites(block);
+    CheckNoHostWritesUnderOperators(block);
     EnterHostWrites(block);
   }
   return block->device;
@@ -278,6 +297,7 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
 void Memory::Publish(Block *block) {
   if (block->HostCounts()) {
     if (block->host_user > block->last_use_id) CheckNoHostWrites(block);
+    CheckNoHostWritesUnderOperators(block);
     if (block->unpublished_results) EnterDeviceWrites(block);
   }
   block->unpublished_results = false;

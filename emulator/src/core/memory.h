@@ -251,6 +251,7 @@ class UsedBlocks {
 
  private:
   void NoteUse(const BufferUse &use);
+  void NoteOperator(const BufferUse &use);
 
   // Queues are numbered from 1.
   const uint64_t number_ = [] {

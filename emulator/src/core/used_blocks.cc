@@ -153,6 +153,19 @@ void UsedBlocks::NoteUse(const BufferUse &use) {
   blocks_.push_back(block);
 }
 
+void UsedBlocks::NoteOperator(const BufferUse &use) {
+  Memory::Locked memory;
+  Block *block = use.block;
+  ByteRange &all = block->operator_bytes;
+  if (block->operator_user != use.buffer_id) {
+    block->operator_user = use.buffer_id;
+    all = use.bytes;
+  } else {
+    all = {std::min(all.begin, use.bytes.begin),
+           std::max(all.end, use.bytes.end)};
+  }
+}
+
 void UsedBlocks::BeginBatch() { Memory::Locked()->BeginBatch(); }
 
 char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
@@ -169,6 +182,7 @@ char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all,
                          writes,        buffer->untracked, bytes};
   char *device = Begin(use, overwrites_all);
   NoteAccesses(use, AccessesOf(use));
+  NoteOperator(use);
   return device;
 }
 
@@ -178,7 +192,7 @@ void UsedBlocks::Publish() {
   Upkeep upkeep;
   for (Block *block : blocks_) {
     memory->Publish(block);
-    --block->listings;
+    if (--block->listings == 0) block->operator_user = 0;
     if (block->listed_in == this) block->listed_in = nullptr;
     // If no committed command buffer is left to run, all later commands are
     // ordered after the uses that the program knows to have ended.
