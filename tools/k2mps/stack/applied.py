@@ -34,7 +34,7 @@ def read(checkout: Checkout) -> Applied | None:
     """Reads the ref; returns None if the series was never applied in this checkout."""
     words = ("for-each-ref", "--format=%(objectname) %(parent)", REF)
     result = checkout.git.run(*words)
-    if REF in result.stderr:
+    if "broken ref" in result.stderr or "missing object" in result.stderr:
         raise errors.K2mpsError(
             f"{REF} of {checkout.directory} is broken",
             why=result.stderr,
