@@ -97,6 +97,22 @@ def _labels(
     return [[label + 1 if label < blank else label for label in row] for row in rows]
 
 
+def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _Lengths) -> None:
+    """Refuse labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
+    if log_probs.ndim == 0 or targets.device.type != "cpu" or targets.is_floating_point():
+        return
+    labels, classes = targets, log_probs.shape[-1]
+    if targets.ndim == 2:
+        lengths = torch.as_tensor(target_lengths, device="cpu").reshape(-1, 1)
+        if lengths.shape[0] != targets.shape[0]:
+            return  # torch raises an error.
+        labels = targets[torch.arange(targets.shape[1]) < lengths]  # without the padding
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    _check(
+        wrong.numel() == 0, f"labels must be within [0, {classes - 1}]. Given: {wrong[:9].tolist()}"
+    )
+
+
 class _Losses(torch.autograd.Function):
     """Computes the loss of each sequence.
 
@@ -180,8 +196,12 @@ def ctc_loss(
 
     Raises:
       ValueError: ``reduction`` is not 'none', 'mean' or 'sum'.
-      RuntimeError: another argument has a wrong shape, type or value.
+      RuntimeError: another argument has a wrong shape, type or value.  On the
+        CPU, torch itself would read foreign memory for a label that no column
+        of ``log_probs`` has.
     """
+    if log_probs.device.type == "cpu":
+        _check_cpu(log_probs, targets, target_lengths)
     if log_probs.device.type != "mps":
         return _torch_ctc_loss(
             log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity

@@ -139,6 +139,25 @@ def test_wrong_arguments_are_refused(call, reason):
     assert reason in str(refused.value)
 
 
+@pytest.mark.parametrize("label", [-1, NUM_SYMBOLS, 2**30])
+def test_wrong_labels_on_the_cpu_are_refused(label):
+    """torch's own function reads foreign memory, or crashes."""
+    targets, log_probs = _targets(0), _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    targets[0, LENGTHS[0] - 1] = label
+    with pytest.raises(RuntimeError, match=rf"within \[0, 5\]. Given: \[{label}\]"):
+        F.ctc_loss(log_probs, targets, FRAMES, LENGTHS)
+    with pytest.raises(RuntimeError, match="Given"):
+        F.ctc_loss(log_probs[:, 0], targets[0, : LENGTHS[0]], FRAMES[:1], LENGTHS[:1])
+
+
+def test_padding_on_the_cpu_may_be_any_number():
+    targets, log_probs = _targets(0), _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    expected = F.ctc_loss(log_probs, targets, FRAMES, LENGTHS, zero_infinity=True)
+    for row, length in zip(targets, LENGTHS):
+        row[length:] = 10**9
+    assert F.ctc_loss(log_probs, targets, FRAMES, LENGTHS, zero_infinity=True) == expected
+
+
 def test_uninstall_restores_torchs_function():
     ours = F.ctc_loss
     k2_mac.install_ctc_loss(force=True)  # A second call changes nothing.
