@@ -433,8 +433,8 @@ def outcome(function, device, **kwargs):
 def _quiet():
     """Sends the process's output to LOG.
 
-    Many cases raise exceptions, and k2 prints a stack trace for each.  If a call crashes the
-    process, LOG shows the arguments of this call.
+    Many cases raise exceptions, and k2 prints warnings for some.  If a call crashes the process,
+    LOG shows the arguments of this call.
     """
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]

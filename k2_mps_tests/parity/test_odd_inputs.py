@@ -50,11 +50,8 @@ def test_refused_with_an_exception(name):
 
 @pytest.mark.parametrize("graph, scores", [("cpu", "mps:0"), ("mps:0", "cpu")])
 def test_two_devices_are_refused_in_one_line(graph, scores, capfd):
-    """The error names both devices.  k2's argument_errors_test.py tests the advice in the error."""
+    """The error is an exception of one line, and k2 prints nothing."""
     dense = k2.DenseFsaVec(torch.zeros(1, 4, 4, device=scores), _i32([[0, 0, 4]], "cpu"))
-    with pytest.raises(RuntimeError) as refused:
+    with pytest.raises(RuntimeError, match=r"^Check failed: .* \[\w+\.(cc|h):\d+\]$"):
         k2.intersect_dense(k2.ctc_graph([[1]], device=graph), dense, 10)
-    message = str(refused.value)
-    assert graph in message and scores in message and "\n" not in message
-    # An error of k2's C++ checks would print a stack trace.
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr() == ("", "")

@@ -28,6 +28,7 @@ def as_device(device: Union[str, torch.device]) -> torch.device:
     '''
     if isinstance(device, str):
         device = torch.device(device)
-    assert device.type in ('cpu', 'cuda', 'mps')
+    assert device.type in ('cpu', 'cuda', 'mps'), (
+        f'k2 supports no device {device}')
     # A tensor on mps has the device mps:0, which does not equal mps.
     return torch.device('mps', 0) if device.type == 'mps' else device

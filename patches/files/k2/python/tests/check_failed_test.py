@@ -20,9 +20,13 @@
 #
 #  ctest --verbose -R check_failed_test_py
 
+import os
+import subprocess
+import sys
 import unittest
 
 import k2
+import k2.ragged
 import torch
 
 
@@ -34,19 +38,49 @@ class TestCheckFailed(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             cls.devices.append(torch.device('cuda', 0))
 
-    def test_reason(self):
-        # The exception contains the condition that failed, and both values.
-        segments = torch.tensor([[0, 0, 3]], dtype=torch.int32)
+    def test_one_line(self):
+        # The line has the condition, both values and the place in the code.
         for device in self.devices:
-            graph = k2.ctc_graph([[1]], device=device)
-            scores = torch.zeros(1, 3, 4, device=device)
-            dense = k2.DenseFsaVec(scores, segments)
-            for arguments, reason in (
-                    ((-0.5, 8, 30, 100), r'search_beam > 0 \(-0.5 vs. 0\)'),
-                    ((20, 8, -1, 100), r'min_active >= 0 \(-1 vs. 0\)')):
-                with self.assertRaisesRegex(RuntimeError,
-                                            f'Check failed: {reason}'):
-                    k2.intersect_dense_pruned(graph, dense, *arguments)
+            ragged = k2.RaggedTensor([[1], [2, 3]]).to(device)
+            with self.assertRaisesRegex(
+                    RuntimeError, r'^Check failed: axis < NumAxes\(\) '
+                    r'\(7 vs. 2\) \[ragged.(cc|cu):\d+\]$'):
+                ragged.tot_size(7)
+
+    def test_long_values(self):
+        text = '[' + 'x' * 1000
+        with self.assertRaisesRegex(
+                RuntimeError, r'^Failed to construct RaggedShape from string: '
+                r'\[x{196}\.\.\. \[ragged.h:\d+\]$'):
+            k2.RaggedShape(text)
+
+    def test_tensors(self):
+        row_splits = torch.tensor([0, 1])
+        for tensor, given in (
+                (row_splits, 'Strided tensor of Long, shape: [2], device: cpu'),
+                (row_splits.int()[None], 'Int, shape: [1, 2], device: cpu'),
+                (row_splits.int().to('meta'), 'Int, shape: [2], device: meta'),
+                (row_splits.int().to_sparse(), 'Sparse tensor of Int')):
+            with self.assertRaises(RuntimeError) as raised:
+                k2.ragged.create_ragged_shape2(tensor, None, 1)
+            self.assertIn('Expected a tensor of Int, dim: 1. Given: ',
+                          str(raised.exception))
+            self.assertIn(given, str(raised.exception))
+
+    def test_output(self):
+        # k2 prints the stack only on demand.
+        for value in (None, '1'):
+            env = {**os.environ, 'K2_SHOW_STACK': value or ''}
+            if value is None:
+                del env['K2_SHOW_STACK']
+            done = subprocess.run(
+                [sys.executable, '-c',
+                 'import k2; k2.RaggedTensor([[1]]).tot_size(7)'],
+                env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                universal_newlines=True)
+            self.assertIn('RuntimeError: Check failed', done.stderr)
+            self.assertEqual('Stack-Trace' in done.stdout, value is not None)
+            self.assertEqual('Check failed' in done.stdout, value is not None)
 
 
 if __name__ == '__main__':

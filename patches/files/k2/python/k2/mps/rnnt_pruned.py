@@ -121,7 +121,8 @@ def loss(logits: torch.Tensor, symbols: torch.Tensor,
         raise ValueError(
             "reduction should be ('none' | 'mean' | 'sum'), given "
             f'{reduction}')
-    assert rnnt_type in ['regular', 'modified', 'constrained'], rnnt_type
+    assert rnnt_type in ['regular', 'modified', 'constrained'], (
+        f'rnnt_type: {rnnt_type}')
     S = symbols.shape[1]
     if use_hat_loss:
         assert rnnt_type != 'modified' or T >= S, (T, S)
