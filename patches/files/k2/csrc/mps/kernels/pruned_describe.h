@@ -46,8 +46,7 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                          int step, Description to) {
   int lacks = 0, entered = 0, left = 0;
   for (int i = begin + first; i < end; i += step) {
-    const OutArc arc = seq.out[i],
-                 before = seq.out[max(i - 1, 0)];  // NOLINT
+    const OutArc arc = seq.out[i], before = seq.out[max(i - 1, 0)];  // NOLINT
     const int of_graph = seq.arcs[arc.graph_arc].label;
     const bool is_final = ends.IsFinal(arc);
     // Without allow_partial, the host refuses an arc that enters the final
