@@ -11,3 +11,7 @@ list(PREPEND CMAKE_MODULE_PATH "${modules}")
 file(WRITE "${modules}/pybind11.cmake" "")
 file(WRITE "${modules}/kaldifeat.cmake"
   "add_library(kaldifeat_core INTERFACE)\n")
+file(WRITE "${modules}/googletest.cmake" "
+  add_subdirectory(${CMAKE_CURRENT_LIST_DIR}/googletest googletest EXCLUDE_FROM_ALL)
+  target_link_libraries(gtest INTERFACE gmock)
+")

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Builds, tests and times k2 with CUDA, with and without the series.
 #
-#   run.sh [build | suite | compare]...      default: all, in this order
+#   run.sh [build | suite | tests | compare]...   default: all but tests, in this order
 #   W=FOLDER                                 where to build; default ./work
 #   JOBS=N                                   compilers at once; default all cores
 #   TREES="series base"                      what to build; `suite` needs only series
+#
+# `tests` builds and runs the C++ tests of the series.  They need the source of GoogleTest,
+# which `prepare` copies where Debian's package googletest is installed.
 #
 # Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, but no network.
 # Another run continues the builds where they ended.  Exit status: 1 if a build or a
@@ -36,6 +39,8 @@ build_one() {
     tar -C "$W/moderngpu" -xzf "$here/moderngpu.tgz"
     mv "$W/$tree.part" "$W/$tree"
   fi
+  local tests=OFF
+  [ ! -d "$here/googletest" ] || [ $tree != series ] || tests=ON
   if [ ! -f "$W/build-$tree/build.ninja" ]; then
     cmake -S "$W/$tree" -B "$W/build-$tree" -G Ninja \
       -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=17 \
@@ -43,7 +48,7 @@ build_one() {
       -DPYTHON_EXECUTABLE="$python" \
       -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" \
       -DFETCHCONTENT_SOURCE_DIR_MODERNGPU="$W/moderngpu" \
-      -DK2_WITH_CUDA=ON -DK2_ENABLE_TESTS=OFF -DK2_ENABLE_BENCHMARK=OFF \
+      -DK2_WITH_CUDA=ON -DK2_ENABLE_TESTS=$tests -DK2_ENABLE_BENCHMARK=OFF \
       -DCMAKE_CXX_FLAGS=-w "-DCMAKE_CUDA_FLAGS=-w -Xcompiler -w" \
       > "$W/$tree-configure.log" 2>&1 ||
       { tail -20 "$W/$tree-configure.log"; return 1; }
@@ -80,6 +85,24 @@ device = torch.cuda.get_device_name()
 print(f"suite on {device}, torch {torch.__version__}: {counts}")
 sys.exit(counts["failures"] + counts["errors"] > 0 or not counts["tests"])
 X
+}
+
+# k2's C++ tests of the code that nvcc compiles, four programs at once.
+tests() {
+  local names
+  names=$(ninja -C "$W/build-series" -t targets all | grep -oE '^cu_[a-z_0-9]+_test' | sort -u)
+  [ -n "$names" ] || { echo "there are no C++ tests: prepare found no GoogleTest"; return 1; }
+  ninja -C "$W/build-series" -j "$JOBS" -k 0 $names > "$W/tests-build.log" 2>&1 ||
+    { grep -E 'error|FAILED' "$W/tests-build.log" | head -40; return 1; }
+  rm -rf "$W/tests"; mkdir -p "$W/tests"
+  export W preload
+  echo "$names" | xargs -P 4 -I{} bash -c '
+    cd "$W/tests" && LD_PRELOAD=$preload timeout 300 "$W/build-series/bin/{}" > {}.log 2>&1 ||
+      { grep -E "FAILED|Check failed|error" {}.log | head -5 >&2; touch {}.failed; }'
+  echo "C++ tests: $(cat "$W"/tests/*.log | grep -c "^\[       OK") passed," \
+    "$(cat "$W"/tests/*.log | grep -c "^\[  SKIPPED .*ms)") skipped;" \
+    "programs: $(echo "$names" | wc -l), failed: $(cd "$W/tests"; ls *.failed 2>/dev/null | xargs)"
+  [ -z "$(ls "$W"/tests/*.failed 2>/dev/null)" ]
 }
 
 compare() { "$python" "$here/compare.py" --root "$W" --preload "$preload"; }
