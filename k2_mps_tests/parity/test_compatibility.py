@@ -141,8 +141,8 @@ assert problem.startswith("This k2 does not know what the data pointers of torch
 assert problem.count(".") - torch.__version__.split("+")[0].count(".") == 1, problem
 try:
     k2.linear_fsa([1, 2]).to("mps")
-except RuntimeError:
-    print("refused")
+except RuntimeError as error:
+    print(error)
 """
 
 
@@ -151,7 +151,6 @@ def test_pointers_that_k2_does_not_know_are_refused():
     result = python("-c", UNKNOWN_POINTERS, MPS_EMULATOR_POINTERS="unfindable")
     assert result.returncode == 0, result.stderr
     assert "Check failed: problem.empty() This k2 does not know" in result.stdout
-    assert result.stdout.endswith("\nrefused\n")
 
 
 def test_mps_is_available_where_these_tests_run():
