@@ -28,8 +28,7 @@ namespace k2 {
 void ThrowOutOfRange(int32_t index, int32_t size);
 
 /* Checks one index, in the loop that reads it, as CheckIndexes() does. */
-__host__ __device__ __forceinline__ void CheckIndex(int32_t index,
-                                                    int32_t size,
+__host__ __device__ __forceinline__ void CheckIndex(int32_t index, int32_t size,
                                                     int32_t first) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   K2_CHECK(index >= first && index < size)

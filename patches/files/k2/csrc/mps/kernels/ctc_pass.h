@@ -321,8 +321,8 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 //                  each new sum
 template <typename Sum, int kAhead, typename Sums, typename Visitor>
 METAL_FUNC void Pass(constant CtcParams &params, Input input,
-                     Direction direction, int row, int num_rows,
-                     Sums previous, Sums next, Visitor visitor) {
+                     Direction direction, int row, int num_rows, Sums previous,
+                     Sums next, Visitor visitor) {
   if (num_rows == 0) return;
   const int num_states = input.fsa.num_states, width = input.width,
             lane = input.thread_index % width,
