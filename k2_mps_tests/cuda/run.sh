@@ -4,9 +4,9 @@
 #   run.sh [build | suite | tests | compare]...   default: all but tests, in this order
 #   W=FOLDER                                 where to build; default ./work
 #   JOBS=N                                   compilers at once; default all cores
-#   TREES="series base"                      what to build; `suite` needs only series
+#   TREES="series base"                      what to build; `suite` and `tests` need only series
 #
-# `tests` builds and runs the C++ tests of the series.  They need the source of GoogleTest,
+# `tests` builds and runs k2's C++ tests, with the series.  They need the source of GoogleTest,
 # which `prepare` copies where Debian's package googletest is installed.
 #
 # Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, but no network.

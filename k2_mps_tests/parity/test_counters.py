@@ -1,4 +1,4 @@
-"""k2.mps.counters() counts dispatches, operators, gates, waits and copied bytes on mps."""
+"""k2.mps.counters() counts dispatches, operators, gates, drains, waits and copied bytes on mps."""
 
 import sys
 import threading

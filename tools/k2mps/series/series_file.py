@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Three groups that make mps a device of k2; kernels; six groups of fixes; other changes for all
-# devices; what mps adds to the errors of Python; the patches that are not offered to k2.
+# Three groups that make mps a device of k2; kernels; six groups of fixes; speed on the CPU; why mps
+# cannot be used, and the name of a wheel; the patches that are not offered to k2.
 GROUPS = (
     *("shared-memory", "mps-context", "device"),
     *("mutual-information", "swoosh", "waits", "rnnt", "rnnt-smoothed", "graph-index"),

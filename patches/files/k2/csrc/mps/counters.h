@@ -22,9 +22,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// Counts dispatches, operators, waits and copies from StartCounting() to
-// StopCounting().  At other times k2 counts nothing and does not read the
-// clock.  In a build without K2_WITH_MPS all counts are 0.
+// Counts dispatches, operators, gates, drains, waits and copies from
+// StartCounting() to StopCounting().  At other times k2 counts nothing and does
+// not read the clock.  In a build without K2_WITH_MPS all counts are 0.
 
 namespace k2 {
 namespace mps {

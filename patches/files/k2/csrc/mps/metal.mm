@@ -142,7 +142,7 @@ class Pipelines {
                              options:options
                                error:&error];
     K2_CHECK(library != nil) << "Metal cannot compile " << source << ".metal:\n"
-                             << TextOf(error);
+                             << TextOf(error).c_str();
     return library;
   }
 
@@ -160,7 +160,7 @@ class Pipelines {
     dispatch_release(data);
     if (library == nil)
       K2_LOG(WARNING) << "Metal cannot load the compiled " << name
-                      << ".metal and compiles its text: " << TextOf(error);
+                      << ".metal and compiles its text: " << TextOf(error).c_str();
     return library;
   }
 
@@ -185,7 +185,7 @@ class Pipelines {
                                                 error:&error];
     K2_CHECK(pipeline != nil)
         << "Metal cannot make a pipeline of the kernel " << kernel << " of "
-        << source << ".metal: " << TextOf(error);
+        << source << ".metal: " << TextOf(error).c_str();
     return pipeline;
   }
 

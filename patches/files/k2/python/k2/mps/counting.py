@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Counts of k2's dispatches, waits and copies on mps.'''
+'''Counts of k2's dispatches, drains, waits and copies on mps.'''
 import contextlib
 import dataclasses
 from typing import Iterator
