@@ -213,3 +213,26 @@ def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
     if words not in ("status", "export"):
         edit(k2)
     assert len(support.git_commands(sandbox, *words.split())) <= most
+
+
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])
+@pytest.mark.parametrize("later", ["line 20\n", "twenty, later\n", None])
+def test_a_staged_version_that_the_file_lacks_is_not_lost(sandbox, k2, command, later):
+    """The file has HEAD's text again, or has changed once more, or is deleted."""
+    edit(k2)
+    git(k2, "add", CONTEXT)
+    edit(k2, "twenty\n", later) if later else (k2 / CONTEXT).unlink()
+    edit(k2, "array 7\n", "seven\n", "k2/csrc/array.cu")
+    before = snapshot(k2), patches(sandbox)
+    error = sandbox.fails(1, *command)
+    assert f"the index has versions that the files do not have: {CONTEXT}\n" in error
+    assert "staged versions that the files do not have" in sandbox.ok("status")
+    (advice,) = re.findall(r"next: (git .*); then k2mps status", sandbox.ok("status"))
+    assert f"next: {advice}; then the same command again" in error
+    assert "uncommitted edits" in sandbox.fails(1, "export")
+    assert (snapshot(k2), patches(sandbox)) == before
+    (restore,) = re.findall(r"as they are, (git .*) the staged versions", advice)
+    support.shell(k2, restore)
+    sandbox.ok(*command)
+    name = MPS if command[0] == "fold" else "x.patch"
+    assert "+twenty\n" in (sandbox.root / "patches" / name).read_text()

@@ -160,7 +160,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
     if written is not None:
         reporter.info(f"applied the series to {checkout.directory}")
     # git switches beside edits of files that the series does not touch.
-    return _EDITED if checkout.changed_files()[0] else checkout.tree_of(tip)
+    return _EDITED if checkout.changed_files().edited else checkout.tree_of(tip)
 
 
 def check_system(environment: Environment, request: Request) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.core import errors
-from k2mps.core.git import split_z
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import FROM, Patch
@@ -137,14 +136,21 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     The function works on a temporary index; the checkout's index does not change.
     """
     checkout = transaction.checkout
-    unmerged = split_z(checkout.git.bytes("ls-files", "--unmerged", "-z"))
-    if unmerged:
-        conflicts = sorted({line.partition("\t")[2] for line in unmerged})
+    changed = checkout.changed_files()
+    if changed.unmerged:
         raise errors.K2mpsError(
-            f"git has left conflicts in {errors.some(conflicts)}",
+            f"git has left conflicts in {errors.some(changed.unmerged)}",
             why="git stash pop, or another command, could not merge",
             next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
             " same command again",
+        )
+    if changed.staged_only:
+        raise errors.K2mpsError(
+            "the index has versions that the files do not have:"
+            f" {errors.some(changed.staged_only)}",
+            why="git add staged them, and the files have changed since; a patch is made of the"
+            " files, so the staged versions would be lost",
+            next_command=f"{checkout.settle(changed.staged_only)}; then the same command again",
         )
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +61,16 @@ class Commit(NamedTuple):
     @property
     def subject(self) -> str:
         return self.message.split("\n", 1)[0]
+
+
+class Differences(NamedTuple):
+    """The files of a checkout that differ from HEAD."""
+
+    edited: list[str]  # the tracked files that differ from HEAD, staged or not
+    untracked: list[str]  # the files that git neither tracks nor ignores
+    # The edited files of which the index has a version that neither HEAD nor the folder has.
+    staged_only: list[str]
+    unmerged: list[str]  # the edited files in which git has left conflicts
 
 
 class Change(NamedTuple):
@@ -207,29 +218,39 @@ class Checkout:
                 " file; then run the same command again",
             )
 
-    def changed_files(self, untracked: str = "no") -> tuple[list[str], list[str]]:
+    def changed_files(self, untracked: str = "no") -> Differences:
         """Lists the edited and the new files.
 
         Args:
           untracked: which new files to list: "no" for none; "normal" for all, with one entry
             for a directory without tracked files; "all" for each single file.
-        Returns:
-          The tracked files that differ from HEAD, staged or not; and the files that git neither
-          tracks nor ignores.
         """
         output = self.git.bytes(
             *"status --porcelain=v1 -z --no-renames --ignore-submodules=none".split(),
             f"--untracked-files={untracked}",
         )
         entries = git.split_z(output)
-        return (
-            [entry[3:] for entry in entries if not entry.startswith("??")],
+        # The first letter tells how the index differs from HEAD, the second how the file differs
+        # from the index.
+        tracked = [entry for entry in entries if not entry.startswith("??")]
+        return Differences(
+            [entry[3:] for entry in tracked],
             [entry[3:] for entry in entries if entry.startswith("??")],
+            [entry[3:] for entry in tracked if entry[0] in "MAT" and entry[1] in "MDT"],
+            [entry[3:] for entry in tracked if "U" in entry[:2] or entry[:2] in ("AA", "DD")],
         )
 
     def untracked_files(self) -> list[str]:
         """Returns the files that git neither tracks nor ignores."""
-        return self.changed_files("all")[1]
+        return self.changed_files("all").untracked
+
+    def settle(self, paths: Sequence[str]) -> str:
+        """Returns the commands that make the index and files agree, see `staged_only`."""
+        command, names = f"git -C {quoted(self.directory)}", shlex.join(paths)
+        return (
+            f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
+            f" files as they are, {command} checkout -- {names} the staged versions"
+        )
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""

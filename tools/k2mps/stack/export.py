@@ -30,7 +30,7 @@ def export(
       The plan of the written files, and the pin.
     """
     with begin(project, checkout) as transaction:
-        checkout.check_at_rest(checkout.changed_files()[0])
+        checkout.check_at_rest(checkout.changed_files().edited)
         pin = transaction.pin
         if onto and onto != pin.commit:
             pin = upstream.pin_at(checkout, pin, onto)

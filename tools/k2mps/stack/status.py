@@ -52,7 +52,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         return Status(state, (why,), APPLY, head, (), (), (), ())
     current = Transaction(project, checkout)
     head, changes = current.head, current.changed
-    edited, others = checkout.changed_files("normal")
+    edited, others, staged_only, _ = checkout.changed_files("normal")
     state, users, details = _where(current)
     operation = checkout.operation_in_progress()
     if operation:
@@ -61,12 +61,16 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
+    if staged_only:
+        details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
     where, on_branch = git_in(checkout), head.branch == BRANCH_REF
     if operation:
         advice = f"{where} {operation} --continue, or --abort"
         onto = rebase_target(checkout)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
+    elif staged_only:
+        advice = f"{checkout.settle(staged_only)}; then k2mps status"
     elif _is_rebased(current) and not edited and _may_export(current):
         advice = f"k2mps export --onto {current.base[:12]}"
     elif state is State.APPLIED and not changes:

@@ -209,7 +209,8 @@ class Transaction:
             if last not in (head, self.head.commit) and checkout.is_ancestor(head, last):
                 self._move([(BRANCH_REF, last, head)])
         paths = checkout.changed_paths(self.head.commit, tip) if result.stderr else ()
-        missed = [path for path in checkout.changed_files()[0] if path in paths] if paths else []
+        edited = checkout.changed_files().edited if paths else []
+        missed = [path for path in edited if path in paths]
         if missed:  # git switches even if it could not write some files.
             raise errors.K2mpsError(
                 f"git could not write {errors.some(missed)} in {checkout.directory}",
@@ -280,8 +281,8 @@ class Transaction:
         """Returns the error for a `git switch` that git has refused."""
         checkout = self.checkout
         paths = set(checkout.changed_paths(self.head.commit, tip))
-        edited, untracked = checkout.changed_files("all")
-        in_the_way = [path for path in (*edited, *untracked) if path in paths]
+        changed = checkout.changed_files("all")
+        in_the_way = [path for path in (*changed.edited, *changed.untracked) if path in paths]
         advice = "commit, stash or move away what git names, then the same command again"
         if in_the_way:
             advice += (
