@@ -114,7 +114,7 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
     message = sandbox.fails(1, "export")
     assert "patches/python-add-only-new-files.patch" in message
-    assert "--prune" in message
+    assert re.search(r"next: git .* cherry-pick .* if you mean to drop them, .*--prune", message)
     assert patches(sandbox) == before
     sandbox.ok("export", "--prune")
     assert not (sandbox.root / "patches/python-add-only-new-files.patch").exists()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 
 import pytest
 
@@ -188,6 +189,61 @@ def test_a_patch_that_the_user_skips_is_named(sandbox, k2):
     support.shell(k2, "git rebase --skip || git rebase --skip || git rebase --skip")
     message = sandbox.fails(1, "export", "--onto", onto)
     assert f"patches/{MPS}" in message and "dropped by mistake" in message
+
+
+def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
+    """Runs the command that the refusal names first."""
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    support.rebase(sandbox, k2, onto)
+    git(k2, "reset", "--quiet", "--hard", "HEAD~2")
+    message = sandbox.fails(1, "export", "--onto", onto)
+    (command,) = re.findall(r"next: (git .* cherry-pick [0-9a-f ]+), which", message)
+    support.shell(k2, command)
+    sandbox.ok("export", "--onto", onto)
+    assert sandbox.order() == [MPS, ARRAY, support.NEW] and sandbox.state() == "applied"
+
+
+# A hook of git for the checkout.  It notes when git has moved a commit, and then takes a second.
+HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
+UNDO = r"next: (git .* --abort) undoes .* refuses that, (git .* --quit); (git .* --force k2-mps)"
+
+
+def interrupted(sandbox, k2, whole_group: bool) -> tuple[str, str]:
+    """Interrupts a rebase while git picks a commit; returns the new base and the tool's output.
+
+    Args:
+      whole_group: whether git gets the signal, too, as from Ctrl-C in a terminal.
+    """
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    support.write(k2, {".git/hooks/post-commit": HOOK})
+    (k2 / ".git/hooks/post-commit").chmod(0o755)
+    running = sandbox.start("rebase", "--onto", onto, start_new_session=True)
+    support.wait_for(k2 / "started")
+    (os.killpg if whole_group else os.kill)(running.pid, signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130 and "error: interrupted\n  next: " in output, output
+    (k2 / ".git/hooks/post-commit").unlink()
+    (k2 / "started").unlink()
+    return onto, output
+
+
+def test_a_rebase_that_ctrl_c_ends_is_undone_by_git(sandbox, k2):
+    before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
+    _, output = interrupted(sandbox, k2, whole_group=True)
+    (undo,) = re.findall(UNDO, output)
+    (k2 / "CMakeLists.txt").write_text("half of a commit\n")
+    support.write(k2, {"cmake/mps.cmake": "half of a commit\n"})
+    git(k2, "rm", "--quiet", "--cached", "--ignore-unmatch", "cmake/mps.cmake")
+    support.shell(k2, f"{undo[0]} || ({undo[1]}; {undo[2]})")
+    assert (patches(sandbox), git(k2, "rev-parse", "HEAD")) == before
+    assert sandbox.state() == "applied" and not git(k2, "status", "--porcelain")
+
+
+def test_a_signal_to_the_tool_alone_does_not_end_git(sandbox, k2):
+    onto, output = interrupted(sandbox, k2, whole_group=False)
+    assert f"next: k2mps export --onto {onto[:12]}, because git has ended" in output
+    sandbox.ok("export", "--onto", onto)
+    assert pin(sandbox)["commit"] == onto and sandbox.state() == "applied"
 
 
 @pytest.mark.parametrize("script", ["echo mine > k2/csrc/array.cu", "echo mine > cmake/mps.cmake"])

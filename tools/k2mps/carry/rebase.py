@@ -6,7 +6,7 @@ At the end, `export` with the new pin writes patches/ and upstream.toml.
 
 import shlex
 
-from k2mps.core import errors, process
+from k2mps.core import errors, interrupts, process
 from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.stack import upstream
@@ -40,11 +40,21 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's configuration and terminal, as if the user had typed it.
-        with process.started(command) as running:
-            status = running.wait()
+        # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
+        status, git_command = 1, git_in(checkout)
+        after = f"k2mps export --onto {onto[:12]}"
+        try:
+            with interrupts.deferred(), process.started(command) as running:
+                status = running.wait()
+        except errors.InterruptedRunError as error:
+            undo = (
+                f"{git_command} rebase --abort undoes the rebase; if git refuses that,"
+                f" {git_command} rebase --quit; {git_command} checkout --force {BRANCH}"
+            )
+            error.next_command = undo if status else f"{after}, because git has ended the rebase"
+            raise
     if not status:
         return onto
-    git_command, after = git_in(checkout), f"k2mps export --onto {onto[:12]}"
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",

@@ -18,7 +18,8 @@ def run() -> None:
     try:
         status = _status()
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
-        _last_words(f"error: {error}")
+        advice = f"\n  next: {error.next_command}" if error.next_command else ""
+        _last_words(f"error: {error}{advice}")
         status = error.exit_code
     sys.exit(status)
 

@@ -87,7 +87,12 @@ class InterruptedRunError(BaseException):
     """Ctrl-C or a termination signal arrived.
 
     The class is not an `Exception`, so that only the command line catches it.
+
+    Attributes:
+      next_command: what to run or do next; empty if nothing is to be done.
     """
+
+    next_command = ""
 
     def __init__(self, signal_number: int):
         super().__init__("interrupted")

@@ -48,12 +48,29 @@ def export(
         if dropped and not prune:
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
-                why="the commits may have been dropped by mistake",
-                next_command=f"k2mps export {f'--onto {onto[:12]} ' if onto else ''}--prune, which"
-                " deletes them",
+                why="the commits may have been dropped by mistake, or a rebase did not end",
+                next_command=f"{_recovery(transaction, dropped)}k2mps export"
+                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
             )
         transaction.write(plan, canonical(transaction, plan, commits, pin), "export")
     return plan, pin
+
+
+def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
+    """Returns the advice how to bring back the commits of patches that the branch lacks.
+
+    Args:
+      dropped: files of patches/.  If a commit only lacks new files, the text is empty.
+    """
+    old = transaction.applied.tip if transaction.applied else transaction.tip()
+    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
+    lost = [one.id[:12] for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
+    if not lost:
+        return ""
+    return (
+        f"{git_in(transaction.checkout)} cherry-pick {' '.join(lost)}, which brings them back at"
+        " the end of the series; then the same command again; or, if you mean to drop them, "
+    )
 
 
 def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
