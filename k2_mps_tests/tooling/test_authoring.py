@@ -129,10 +129,11 @@ def test_a_refused_command_changes_nothing(sandbox, k2, files, command, problem)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
-def test_fold_adds_edits_to_a_patch(sandbox, k2):
+@pytest.mark.parametrize("name", ["context-know-mps", f"patches/{MPS}"])
+def test_fold_adds_edits_to_a_patch(sandbox, k2, name):
     edit(k2, "line 20\n", "twenty\ntwenty and a half\n")
     edit(k2, "option(K2_WITH_MPS)\n", "option(K2_WITH_MPS OFF)\n", "cmake/mps.cmake")
-    out = sandbox.ok("fold", "context-know-mps")
+    out = sandbox.ok("fold", name)
     assert f"wrote patches/{MPS}" in out and "wrote patches/files/cmake/mps.cmake" in out
     assert "+twenty" in (sandbox.root / "patches" / MPS).read_text()
     later = (sandbox.root / "patches" / ARRAY).read_text()

@@ -91,7 +91,7 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
 @_patch_argument
 @_paths_argument
 def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
-    """Add the edits in the checkout to PATCH.
+    """Add the edits in the checkout to PATCH, which is a name or the path of a file of patches/.
 
     A new file becomes part of the patch if git tracks it or FILE names it.
     """

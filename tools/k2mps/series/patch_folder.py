@@ -28,12 +28,17 @@ class Series(NamedTuple):
 
 
 def index(names: Sequence[str], name: str) -> int:
-    """Returns the index of a patch in `names`; the suffix ".patch" may be left out in `name`.
+    """Returns the index of a patch in `names`.
+
+    Args:
+      name: the patch's name, perhaps without ".patch"; or a path to its file in a folder `patches`.
 
     Raises:
       K2mpsError: there is no such patch.
     """
-    for file_name in (name, f"{name}.patch"):
+    *folders, last = name.split("/")
+    plain = last if folders[-1:] == ["patches"] else name
+    for file_name in (plain, f"{plain}.patch"):
         if file_name in names:
             return names.index(file_name)
     raise errors.K2mpsError(
