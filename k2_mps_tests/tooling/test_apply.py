@@ -359,7 +359,7 @@ def test_a_broken_ref_is_named(sandbox, content, command):
 def test_a_git_that_was_killed_is_not_a_broken_ref(sandbox, k2, tmp_path):
     env = support.shim(tmp_path / "bin", 'case "$*" in *for-each-ref*) kill -9 $$;; esac')
     message = sandbox.fails(1, "status", env=env)
-    assert "git for-each-ref failed" in message and "delete" not in message
+    assert "git for-each-ref was ended by signal 9" in message and "delete" not in message
 
 
 def test_the_error_for_a_clone_without_the_pin_shows_how_to_fetch_it(sandbox):

@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -195,6 +196,33 @@ def test_too_few_open_files_are_one_error(sandbox, k2):
     first, *_, last = result.stderr.splitlines()
     assert first.startswith("error: ") and first.endswith(": too many open files")
     assert last.startswith("  next: ulimit -n 1024")
+
+
+def test_files_that_the_shell_limits_are_one_error(sandbox, k2):
+    """Python gets an error of the system, and git is ended by a signal."""
+    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    support.edit(sandbox.root / "patches" / support.MPS, "know mps", "know it")
+    signalled = f"was ended by signal {signal.SIGXFSZ}"
+    for words, first in ((("fold", support.MPS), "File too large"), (("apply",), signalled)):
+        command = shlex.join(sandbox.command(*words))
+        result = sandbox.program("bash", "-c", f"ulimit -f 1; {command}")
+        assert first in result.stderr
+        assert "next: ulimit -f unlimited, because the shell limits the size" in result.stderr
+
+
+def test_a_signal_that_ends_git_is_named(sandbox, k2):
+    """The first git command that reads the pinned commit is killed."""
+    variables = support.shim(sandbox.root.parent / "bin", "[ $count != 2 ] || kill -SEGV $$")
+    error = sandbox.fails(1, "apply", env=variables)
+    assert f"git rev-parse was ended by signal {signal.SIGSEGV}, Segmentation fault" in error
+
+
+def test_the_advice_after_a_git_command_that_failed_can_be_run(sandbox, k2):
+    script = 'case "$*" in *ls-tree*) echo broken >&2; exit 1;; esac'
+    error = sandbox.fails(1, "export", env=support.shim(sandbox.root.parent / "bin", script))
+    assert f"git ls-tree failed with status 1 in {k2}\n  why: broken\n" in error
+    (command,) = re.findall("; (git .* status) tells more", error)
+    support.shell(sandbox.root, command)
 
 
 def test_a_toml_behind_a_link_is_refused(sandbox):

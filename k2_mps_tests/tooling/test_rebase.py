@@ -239,6 +239,14 @@ def test_a_rebase_that_ctrl_c_ends_is_undone_by_git(sandbox, k2):
     assert sandbox.state() == "applied" and not git(k2, "status", "--porcelain")
 
 
+def test_a_signal_that_ends_git_is_not_a_conflict(sandbox, k2):
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    script = 'case "$*" in *"rebase --onto"*) kill -KILL $$;; esac'
+    variables = support.shim(sandbox.root.parent / "bin", script)
+    error = sandbox.fails(1, "rebase", "--onto", onto, env=variables)
+    assert f"git rebase was ended by signal {signal.SIGKILL}" in error and re.search(UNDO, error)
+
+
 def test_a_signal_to_the_tool_alone_does_not_end_git(sandbox, k2):
     onto, output = interrupted(sandbox, k2, whole_group=False)
     assert f"next: k2mps export --onto {onto[:12]}, because git has ended" in output

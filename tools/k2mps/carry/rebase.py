@@ -43,18 +43,20 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
         status, git_command = 1, git_in(checkout)
         after = f"k2mps export --onto {onto[:12]}"
+        undo = (
+            f"{git_command} rebase --abort undoes the rebase; if git refuses that,"
+            f" {git_command} rebase --quit; {git_command} checkout --force {BRANCH}"
+        )
         try:
             with interrupts.deferred(), process.started(command) as running:
                 status = running.wait()
         except errors.InterruptedRunError as error:
-            undo = (
-                f"{git_command} rebase --abort undoes the rebase; if git refuses that,"
-                f" {git_command} rebase --quit; {git_command} checkout --force {BRANCH}"
-            )
             error.next_command = undo if status else f"{after}, because git has ended the rebase"
             raise
     if not status:
         return onto
+    if status < 0:
+        raise errors.ended_by_signal("git rebase", status, undo)
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",

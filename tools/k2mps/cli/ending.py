@@ -93,6 +93,7 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         return errors.K2mpsError(message, next_command=f"{free}, then run the same command again")
     remedies = {
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+        errno.EFBIG: errors.LARGER_FILES,
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
     }
     remedy = remedies.get(error.errno, "make it readable and writable")

@@ -139,7 +139,7 @@ class Git:
           environment: further environment variables for the command.
         Raises:
           BusyError: another git command has locked a file.
-          K2mpsError: the disk is full, or too many files are open.
+          K2mpsError: a signal has ended git, the disk is full, or too many files are open.
           RequirementMissingError: git is not installed.
         """
         self.reporter.command(["git", *map(redacted, args)])
@@ -157,6 +157,8 @@ class Git:
                 stdout, stderr = command.communicate(stdin)
         except FileNotFoundError as error:
             raise missing() if error.filename == "git" else error from None
+        if command.returncode < 0:
+            raise errors.ended_by_signal(f"git {args[0]}", command.returncode)
         result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
         if result.status:
             check_resources(args[0], result.stderr, self.shown)

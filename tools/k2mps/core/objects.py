@@ -83,14 +83,15 @@ class Objects(Git):
       store: the repository's folder `objects`, to which new objects are added.
       shallow: the repository's file `shallow`, in which git lists the commits whose parents a
         shallow clone lacks; the file need not exist.
+      shown: the working tree of the repository, for messages.
     """
 
-    def __init__(self, store: Path, shallow: Path, reporter: Reporter = Reporter()):
+    def __init__(self, store: Path, shallow: Path, shown: Path, reporter: Reporter = Reporter()):
         self._folder = tempfile.TemporaryDirectory(prefix="k2mps-", ignore_cleanup_errors=True)
         home = Path(self._folder.name).absolute()  # $TMPDIR may be relative
         super().__init__(home, reporter=reporter)
         self._options = ["--no-pager"]
-        self.shown = store.parent
+        self.shown = shown
         for name in ("refs", "objects"):
             (home / name).mkdir()
         (home / "HEAD").write_text("ref: refs/heads/none\n")

@@ -37,6 +37,8 @@ def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> d
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with process.started(command, **how, **pipes, text=True, errors="replace") as running:
         output, stderr = running.communicate()
+    if running.returncode < 0:
+        raise errors.ended_by_signal("git ls-remote", running.returncode)
     if running.returncode:
         raise errors.UnreachableError(
             f"{redacted(url)} cannot be reached",
@@ -81,6 +83,8 @@ def network(
     ):
         lines = _messages(running.stderr, update) if options else [*running.stderr]
         status = running.wait()
+    if status < 0:
+        raise errors.ended_by_signal(f"git {command}", status)
     stderr = redacted("\n".join(filter(None, map(str.strip, lines))))
     if status != 0:
         check_resources(command, stderr, directory)

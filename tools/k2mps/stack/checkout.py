@@ -143,7 +143,7 @@ class Checkout:
         """Runs git on the repository's commits and trees; stores new ones in the repository."""
         self._check_whole()
         store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
-        return Objects(store, shallow, self.reporter)
+        return Objects(store, shallow, self.directory, self.reporter)
 
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
