@@ -1,5 +1,7 @@
 """Two people change patches/ on two branches, and git merges the branches."""
 
+import re
+
 import pytest
 
 from k2_mps_tests.tooling import support
@@ -51,6 +53,43 @@ def test_different_patches_merge(project):
     assert "seven\n" in (project.checkout / "k2/csrc/array.cu").read_text()
     assert (project.checkout / "cmake/mps.cmake").read_text() == ("option(K2_MPS)\n")
     assert project.state() == "applied"
+
+
+ADDS = {"line 95\n": "ninety-five\nand a half\n"}  # in a hunk of its own
+GROWS = {"line 91\n": ""}  # in a hunk that the patch has already
+
+
+def merge_headers(project, change, side):
+    """Merges two branches that conflict only in lines `index` and `@@`; keeps one side of them.
+
+    Branch `a`, theirs, changes the first patch of context.h, and branch `b`, ours, the second.
+    """
+    ((old, new),) = change.items()
+    fold(project, "a", MPS, CONTEXT, "line 20\n", "twenty\nand a half\n")
+    fold(project, "b", ARRAY, CONTEXT, old, new)
+    assert merge(project, "a").returncode == 1
+    text = (project.root / "patches" / ARRAY).read_text()
+    lines = "".join(re.findall("<{7} .*\n((?s:.*?))>{7} ", text)).splitlines()
+    assert lines and all(re.match("index |--- |[+]{3} |@@ |=======", line) for line in lines)
+    git(project.root, "merge", "--abort")
+    git(project.root, "merge", "--quiet", "-m", "merge", f"-X{side}", "a")
+
+
+@pytest.mark.parametrize("change, side", [(ADDS, "ours"), (ADDS, "theirs"), (GROWS, "ours")])
+def test_headers_of_the_branch_that_changed_the_patch_are_right(project, change, side):
+    merge_headers(project, change, side)
+    project.ok("apply")
+    project.ok("export")
+    found = (project.checkout / CONTEXT).read_text()
+    ((old, new),) = change.items()
+    assert "twenty\nand a half\nline 21\n" in found and new in found and old not in found
+    assert "line 50\n" not in found and "line 90\n" not in found
+    project.ok("apply", "--k2", str(project.clone("own")))
+
+
+def test_headers_of_the_other_branch_may_be_refused(project):
+    merge_headers(project, GROWS, "theirs")
+    assert "the hunk does not fit its header" in project.fails(1, "apply")
 
 
 def test_conflict_markers_are_refused(project):
