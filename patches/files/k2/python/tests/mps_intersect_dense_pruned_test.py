@@ -26,7 +26,7 @@ from unittest import mock
 
 import k2
 import torch
-from paths_in_float64 import IntersectionCases
+from paths_in_float64 import SumsOfLattices
 from paths_in_float64 import arcs_of
 from paths_in_float64 import num_states
 from paths_in_float64 import paths_by_source
@@ -92,23 +92,13 @@ class TestMpsIntersectDensePruned(unittest.TestCase):
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
 @mock.patch.dict(os.environ, {'K2_MPS_FORCE': 'metal'})
-class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
+class TestMpsIntersectDensePrunedPaths(SumsOfLattices, unittest.TestCase):
     '''Compares a lattice with all paths of the graphs.
 
     The sums of scores are exact, so it is certain which paths are within the
     beam.  The search beam is wide and all frames are in one window, so only the
     output beam prunes paths.
     '''
-
-    def each_case(self):
-        for seed in range(5):
-            cases = IntersectionCases(seed)
-            # An arc of a lattice inherits this attribute from the arc of the
-            # graphs that it was made from.
-            cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
-                                                  dtype=torch.int32)
-            for beam in cases.beams:
-                yield cases, beam
 
     def intersect(self, cases, beam):
         '''Return the lattices, and the graphs and log-probs that they were made
@@ -144,36 +134,6 @@ class TestMpsIntersectDensePrunedPaths(unittest.TestCase):
                     continue
                 assert {arc.src for arc in arcs} == set(range(size - 1))
                 assert {arc.dest for arc in arcs} == set(range(1, size))
-
-    def test_scores_are_sums_of_both_inputs(self):
-        for cases, beam in self.each_case():
-            lattices = self.intersect(cases, beam)[0]
-            sources, scores = sources_of(lattices), lattices.scores.tolist()
-            a_scores = cases.graphs.scores.tolist()
-            for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
-                for arc in arcs:
-                    frame, source = sources[arc.index]
-                    # The scores after the last frame are 0.
-                    b_score = rows[frame][arc.label] if arc.label >= 0 else 0
-                    assert scores[arc.index] == a_scores[source] + b_score
-
-    def test_gradients_are_sums_over_arcs(self):
-        for cases, beam in self.each_case():
-            lattices, graphs, log_probs = self.intersect(cases, beam)
-            # The weights are whole numbers, so their sums are exact.
-            weights = torch.randint(-8, 9, lattices.scores.shape).float()
-            (lattices.scores * weights.to('mps')).sum().backward()
-            of_graphs = torch.zeros(graphs.scores.shape)
-            of_frames = torch.zeros(log_probs.shape)
-            sources = sources_of(lattices)
-            for seq, arcs in enumerate(arcs_of(lattices)):
-                for arc in arcs:
-                    frame, source = sources[arc.index]
-                    of_graphs[source] += weights[arc.index]
-                    if arc.label >= 0:
-                        of_frames[seq, frame, arc.label] += weights[arc.index]
-            assert torch.equal(graphs.grad.cpu(), of_graphs)
-            assert torch.equal(log_probs.grad.cpu(), of_frames)
 
 
 if __name__ == '__main__':

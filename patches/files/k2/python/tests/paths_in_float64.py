@@ -275,3 +275,53 @@ class IntersectionCases:
             for arcs, size, seq in zip(arcs_of(self.graphs),
                                        num_states(self.graphs), self.sequences)
         ]
+
+
+class SumsOfLattices:
+    '''Tests of lattices' scores, for a unittest.TestCase.
+
+    The TestCase has intersect(cases, beam), which returns lattices, and the
+    graphs and log-probs that they were made from.  The graphs and the log-probs
+    are on mps and require gradients.
+    '''
+
+    def each_case(self):
+        '''Yield (cases, beam), for random cases and several beams each.'''
+        for seed in range(5):
+            cases = IntersectionCases(seed)
+            # An arc of a lattice inherits this attribute from the arc of the
+            # graphs that it was made from.
+            cases.graphs.arc_index = torch.arange(cases.graphs.num_arcs,
+                                                  dtype=torch.int32)
+            for beam in cases.beams:
+                yield cases, beam
+
+    def test_scores_are_sums_of_both_inputs(self):
+        for cases, beam in self.each_case():
+            lattices = self.intersect(cases, beam)[0]
+            sources, scores = sources_of(lattices), lattices.scores.tolist()
+            a_scores = cases.graphs.scores.tolist()
+            for arcs, rows in zip(arcs_of(lattices), cases.log_probs.tolist()):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    # The scores after the last frame are 0.
+                    b_score = rows[frame][arc.label] if arc.label >= 0 else 0
+                    assert scores[arc.index] == a_scores[source] + b_score
+
+    def test_gradients_are_sums_over_arcs(self):
+        for cases, beam in self.each_case():
+            lattices, graphs, log_probs = self.intersect(cases, beam)
+            # The weights are whole numbers, so their sums are exact.
+            weights = torch.randint(-8, 9, lattices.scores.shape).float()
+            (lattices.scores * weights.to('mps')).sum().backward()
+            of_graphs = torch.zeros(graphs.scores.shape)
+            of_frames = torch.zeros(log_probs.shape)
+            sources = sources_of(lattices)
+            for seq, arcs in enumerate(arcs_of(lattices)):
+                for arc in arcs:
+                    frame, source = sources[arc.index]
+                    of_graphs[source] += weights[arc.index]
+                    if arc.label >= 0:
+                        of_frames[seq, frame, arc.label] += weights[arc.index]
+            assert torch.equal(graphs.grad.cpu(), of_graphs)
+            assert torch.equal(log_probs.grad.cpu(), of_frames)
