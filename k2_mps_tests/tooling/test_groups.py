@@ -1,6 +1,7 @@
 """The groups of patches/series: one for each pull request to k2, and the last for the rest."""
 
 import re
+import shutil
 
 import pytest
 from k2mps.core import errors
@@ -108,6 +109,61 @@ def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
     grouped.ok("apply")
     assert git(grouped.checkout, "rev-parse", "HEAD^{tree}") == tree
     assert (grouped.checkout / path).read_text() == added + "// more\n"
+
+
+@pytest.fixture
+def edited(grouped):
+    """The series after a line was added to a new file by hand.
+
+    The patch that edits this file names the file's old blob, which only this checkout has.
+    """
+    support.edit(grouped.root / "patches/files/k2/csrc/mps/context.mm", "//", "// a line\n//")
+    return grouped
+
+
+def test_lint_and_apply_ask_for_an_export_after_a_hand_edit(edited):
+    patch = "patches/context-say-more.patch"
+    text = (edited.root / patch).read_text()
+    line = text[: text.index("diff --git")].count("\n") + 1
+    assert (patch, line, "index") in support.findings(edited)
+    result = edited.run("apply")
+    assert result.returncode == 0
+    assert f", in {patch};" in result.stderr and result.stderr.endswith("next: k2mps export\n")
+    shutil.rmtree(edited.checkout)
+    assert "without k2mps export" in edited.fails(14, "apply")
+
+
+def test_after_an_export_a_new_clone_has_the_hand_edit(edited):
+    edited.ok("apply")
+    edited.ok("export")
+    assert "index" not in [check for _, _, check in support.findings(edited)]
+    shutil.rmtree(edited.checkout)
+    assert "warning" not in edited.run("apply").stderr
+    text = (edited.checkout / "k2/csrc/mps/context.mm").read_text()
+    assert text == "// a line\n// Metal, größer\n// more\n"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (r"index .{40}", f"index {'0' * 40}"),  # the blob before the edit
+        (r"\.\..{40}", f"..{'0' * 40}"),  # the blob after the edit
+        (r"\+// more", "+// less"),
+    ],
+)
+def test_lint_compares_both_blobs_of_an_index_line(grouped, old, new):
+    file = grouped.root / "patches/context-say-more.patch"
+    text, count = re.subn(old, new, file.read_text(), count=1)
+    assert count == 1
+    file.write_text(text)
+    assert "index" in [check for _, _, check in support.findings(grouped)]
+
+
+def test_a_later_group_may_delete_what_an_earlier_one_adds(grouped):
+    git(grouped.checkout, "rm", "--quiet", "k2/csrc/mps/context.mm")
+    git(grouped.checkout, "commit", "--quiet", "-m", "context: nothing to say")
+    grouped.ok("export")
+    assert "index" not in [check for _, _, check in support.findings(grouped)]
 
 
 def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):

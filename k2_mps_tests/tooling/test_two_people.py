@@ -208,7 +208,7 @@ def test_a_clone_without_the_versions_that_a_patch_names_says_how_to_make_them(p
     assert merge(project, "a").returncode == 0
     support.shell(project.root, "rm -rf build")
     message = project.fails(14, "apply")
-    assert "it was made for other versions" in message and "check each of them out" in message
+    assert "it was made for other versions" in message and "each of the branches" in message
     for branch in ("a", "b"):
         git(project.root, "checkout", "--quiet", branch)
         project.ok("apply")

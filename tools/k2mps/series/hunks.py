@@ -1,7 +1,8 @@
-"""Splits git's diffs into hunks."""
+"""Splits git's diffs into hunks, and applies hunks."""
 
 import os
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 # Matches the first line of a file's part of the diff, or a whole hunk.  After a hunk's header, the
@@ -46,3 +47,30 @@ def split(diff: bytes) -> list[Hunk]:
         counts = (int(old or 1), int(new_start), int(new or 1))
         hunks.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
     return hunks
+
+
+def edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
+    """Returns a file after an edit.
+
+    The caller must check the result's id, because this function does not compare the file with the
+    hunks.
+    """
+    old, new, at = content.split(b"\n"), [], 0
+    if not old[-1]:
+        old.pop()  # the part after the last newline
+    has_newline = True  # at the end of the new file
+    for hunk in hunks:
+        unchanged = hunk.new_start - bool(hunk.new_count) - len(new)
+        new += old[at : at + unchanged]
+        at += unchanged
+        for line, before in zip(hunk.body, (b"", *hunk.body)):
+            sign, text = line[:1], line[1:]
+            if sign in (b" ", b"+"):
+                new.append(text)
+                has_newline = True
+            elif sign == b"\\" and before[:1] != b"-":  # no newline at the end of the file
+                has_newline = False
+            at += sign in (b" ", b"-")
+    if old[at:]:
+        has_newline = content.endswith(b"\n")
+    return b"\n".join([*new, *old[at:], *([b""] if has_newline else [])])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors
+from k2mps.core.objects import File
 from k2mps.core.project import Project
 from k2mps.series import conflict_markers, hunks, patch_folder
 from k2mps.series.patch_folder import Series
@@ -60,6 +61,8 @@ def lint(project: Project) -> list[Finding]:
     for path, content in files.items():
         findings += [Finding(f"patches/files/{path}", *fault) for fault in _new_file(content)]
     findings += _misnamed(files)
+    if not problems:  # A patch that cannot be read may change what later patches edit.
+        findings += _old_ids(series)
     findings += _statuses(series)
     return findings
 
@@ -193,6 +196,36 @@ def _included(content: bytes) -> Iterator[tuple[int, str]]:
         match = _INCLUDE.match(line)
         if match:
             yield number, match[1].decode("utf-8", "replace")
+
+
+def _old_ids(series: Series) -> Iterator[Finding]:
+    """Yields a finding for each `index` line that names another blob than its file has there.
+
+    In a new clone, git cannot merge such a patch, because the clone does not have this blob.  For a
+    file of patches/files, the blobs before and after each edit are known.  For a file of k2, only
+    the blobs that earlier patches name are known.
+    """
+    ids: dict[str, str] = {}  # the blob that each file has after the patches so far
+    contents: dict[str, bytes] = {}  # the content of each new file after the patches so far
+    for patch in series.patches:
+        for path in patch.new_files:
+            ids[path], contents[path] = series.files[path].entry.id, series.files[path].content
+        for edit in patch.edits:
+            path, old_id, new_id = edit.path, edit.old_id, edit.new_id
+            if path in contents:
+                its = [hunk for hunk in patch.hunks if hunk.path == path]
+                contents[path] = hunks.edited(contents[path], its)
+                new_id = File(contents[path]).entry.id if edit.new_mode else new_id
+            # The line is absent if only the mode changes.
+            if old_id and (old_id, edit.new_id) != (ids.get(path, old_id), new_id):
+                message = (
+                    f"the index line of {path} is of another version of the file; k2mps apply, then"
+                    " k2mps export"
+                )
+                at = patch.diff_line + edit.line - 1
+                yield Finding(f"patches/{patch.name}", at, "index", message)
+            if new_id:
+                ids[path] = new_id
 
 
 def _statuses(series: Series) -> Iterator[Finding]:

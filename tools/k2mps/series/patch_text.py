@@ -77,6 +77,7 @@ AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 class Edit(NamedTuple):
     """What a diff does with one file.  A mode or id is empty if the diff does not name it."""
 
+    line: int  # the number of the edit's first line in the diff, from 1
     path: str  # in k2's tree
     old_mode: str  # six octal digits
     old_id: str  # the blob's id, 40 hexadecimal digits
@@ -106,7 +107,7 @@ class Patch:
             old, new, deleted, kept = match.group("old_mode", "new_mode", "deleted", "mode")
             modes_and_ids = (old or deleted or kept, match["old"], new or kept, match["new"])
             fields = (os.fsdecode(field or b"") for field in (match["path"], *modes_and_ids))
-            edits.append(Edit(*fields))
+            edits.append(Edit(self.diff.count(b"\n", 0, match.start()) + 1, *fields))
         return edits
 
     @property

@@ -4,6 +4,7 @@ First the tool makes a commit of each patch, which changes no file and no ref (s
 Then git switches the checkout to the last commit.
 """
 
+import contextlib
 import os
 
 from k2mps.core import errors
@@ -15,6 +16,8 @@ from k2mps.stack.transaction import Transaction, begin, git_in
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout, which does not change if this function raises an error.
 
+    Warns if `export` would write another text of the series.
+
     Returns:
       The commit that is checked out; and the paths that differ from the commit that was checked out
       before, or None if the series was applied already.
@@ -24,12 +27,31 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
     """
     with begin(project, checkout) as transaction:
         tip, head = transaction.tip(), transaction.head
+        if not transaction.tip_is_known:
+            _warn_of_old_text(transaction, tip)
         if _is_applied(transaction, tip):
             transaction.record(tip)
             return head.commit, None  # The user's commits on top stay checked out.
         _check_commits(transaction, tip)
         transaction.switch(tip)
         return tip, checkout.changed_paths(head.commit, tip)
+
+
+def _warn_of_old_text(transaction: Transaction, tip: str) -> None:
+    """Warns if `export` would write other files than patches/ has for the commits up to `tip`.
+
+    After an edit by hand, a patch may name blobs which only this checkout has.  Then git can merge
+    the patch here, but not in a new clone.
+    """
+    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{tip}")
+    with contextlib.suppress(errors.K2mpsError):  # The user sees this error at the next export.
+        plan = transaction.plan(commits)
+        if plan.changed or plan.removed:
+            transaction.checkout.reporter.warn(
+                "patches/ has blob ids or line numbers of other versions of the files, in"
+                f" {errors.some([*plan.changed, *plan.removed])}; a new clone may refuse these"
+                " patches; next: k2mps export"
+            )
 
 
 def _is_applied(transaction: Transaction, tip: str) -> bool:

@@ -30,7 +30,7 @@ from k2mps.core.objects import (
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text
-from k2mps.series.hunks import Hunk
+from k2mps.series.hunks import edited
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack.checkout import Checkout, Commit
@@ -177,7 +177,7 @@ def _files_of(
         if old != Entry(edit.old_mode, old_id) or old_id not in contents:
             return None
         hunks = [hunk for hunk in patch.hunks if hunk.path == edit.path]
-        file = File(_edited(contents[old_id], hunks), edit.new_mode == EXECUTABLE_MODE)
+        file = File(edited(contents[old_id], hunks), edit.new_mode == EXECUTABLE_MODE)
         if edit.new_mode and file.entry.id == (edit.new_id or old_id):
             files[edit.path] = file
             contents[file.entry.id] = file.content
@@ -186,33 +186,6 @@ def _files_of(
         else:
             return None
     return files
-
-
-def _edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
-    """Returns a file after an edit.
-
-    The caller must check the result's id, because this function does not compare the file with the
-    hunks.
-    """
-    old, new, at = content.split(b"\n"), [], 0
-    if not old[-1]:
-        old.pop()  # the part after the last newline
-    has_newline = True  # at the end of the new file
-    for hunk in hunks:
-        unchanged = hunk.new_start - bool(hunk.new_count) - len(new)
-        new += old[at : at + unchanged]
-        at += unchanged
-        for line, before in zip(hunk.body, (b"", *hunk.body)):
-            sign, text = line[:1], line[1:]
-            if sign in (b" ", b"+"):
-                new.append(text)
-                has_newline = True
-            elif sign == b"\\" and before[:1] != b"-":  # no newline at the end of the file
-                has_newline = False
-            at += sign in (b" ", b"-")
-    if old[at:]:
-        has_newline = content.endswith(b"\n")
-    return b"\n".join([*new, *old[at:], *([b""] if has_newline else [])])
 
 
 def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> Picked:
@@ -243,9 +216,10 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
                 errors.ConflictError,
                 patch,
                 "it was made for other versions of the files that it edits",
-                "git cannot merge it, because this checkout does not have these versions",
-                "if git has merged two branches of this repository, check each of them out and run"
-                " k2mps apply there; then the same command again",
+                "this checkout does not have these versions, so git cannot merge it; patches/ was"
+                " edited by hand without k2mps export, or git has merged two branches",
+                "check out the commit of this repository before that edit, or each of the branches,"
+                " and run k2mps apply there; then the same command again, and k2mps export",
             )
         objects.stage(stale)
         base = objects.tree()
