@@ -30,10 +30,7 @@ _wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
 )
 @click.pass_context
 def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | None) -> None:
-    """Make a wheel of the patched k2 for the Python of .venv, and verify it.
-
-    If the wheel is for this machine, the command also imports it in a clean environment.
-    """
+    """Make a wheel of the patched k2 for the Python of .venv, and verify it."""
     if context.invoked_subcommand:
         return
     session: Session = context.obj
@@ -59,8 +56,11 @@ def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | 
         session.console.info(f"{built.directory}: compiled and linked with {sdk.name}; no wheel")
         return
     path = make.make(session.environment, session.obtain(), request)
-    checked = "verified, imported in a clean environment"
-    session.console.info(f"{path}: {LABEL if crossed else checked}")
+    session.console.info(f"{path}: {LABEL if crossed else 'verified'}")
+    if not crossed:
+        session.console.info(
+            "next: ci/try-wheel WHEEL, which installs the wheel and computes a loss"
+        )
 
 
 @command(wheel_command, "verify", k2_option)
