@@ -27,7 +27,6 @@ EXTENSION = f"_k2{SUFFIX}"
 CONTEXT = "k2/lib/libk2context.dylib"
 INIT = "k2/__init__.py"
 PROJECT = "/srv/k2-mps"
-KERNEL = "kernel void add() {}\n"
 LIBSYSTEM = "/usr/lib/libSystem.B.dylib"
 SYSTEM = {LIBSYSTEM: {"_abort", "dyld_stub_binder"}}
 RPATHS = ("@loader_path", "@loader_path/../../torch/lib")
@@ -35,8 +34,7 @@ TORCH_CODE = "int torch_symbol(void) { return 1; }\n"
 CONTEXT_CODE = """
 void abort(void);
 int torch_symbol(void);
-const char k2_kernel[] = %s;
-int k2_symbol(void) { if (torch_symbol()) abort(); return k2_kernel[0]; }
+int k2_symbol(void) { if (torch_symbol()) abort(); return 1; }
 """
 EXTENSION_CODE = """
 void *PyList_New(long);
@@ -73,20 +71,16 @@ class Workshop:
         system = (f"-L{self._folder}", "-lSystem", *places)
         return macos.link(code, self._folder / file, *system, *options, **how).read_bytes()
 
-    def context(
-        self, more: str = "", *options: str, kernel: str = KERNEL, torch: str = "", **how
-    ) -> bytes:
+    def context(self, more: str = "", *options: str, torch: str = "", **how) -> bytes:
         """Makes libk2context.dylib, linked with libtorch.
 
         Args:
           more: further C code of the library.
           options: further options of the linker.
-          kernel: the text of the kernel in the library.
           torch: the folder of libtorch, in the workshop's folder.
         """
-        text = '"' + kernel.replace("\n", "\\n") + '"'
         options = (*options, self._folder / torch / "libtorch.dylib")
-        return self.library(CONTEXT_CODE % text + more, "libk2context.dylib", *options, **how)
+        return self.library(CONTEXT_CODE + more, "libk2context.dylib", *options, **how)
 
     def extension(self, more: str = "", *options: str) -> bytes:
         """Makes the extension _k2 with `more` C code, linked with libk2context."""
@@ -163,9 +157,7 @@ def case(tmp_path, workshop, parts) -> Case:
     }
     files[INIT] += b"__dev_version__ = '1.0'\n"
     torch = {"torch/lib/libtorch.dylib": {"_torch_symbol"}}
-    reference = expectations.Reference(
-        python, {"add.metal": KERNEL.encode()}, TREE, (PROJECT,), torch, SYSTEM
-    )
+    reference = expectations.Reference(python, TREE, (PROJECT,), torch, SYSTEM)
     return Case(tmp_path, description, files, reference)
 
 
@@ -183,8 +175,8 @@ def test_a_good_wheel_has_no_problems(case):
         ("k2/fsa.py", None, None, {"files"}),
         ("k2/torch_version.py", None, None, {"files"}),
         (EXTENSION, None, None, {"files"}),
-        (CONTEXT, None, None, {"libraries", "kernels"}),
-        (CONTEXT, None, "\x7fELF not at all", {"machine", "symbols", "kernels"}),
+        (CONTEXT, None, None, {"libraries"}),
+        (CONTEXT, None, "\x7fELF not at all", {"machine", "symbols"}),
         ("k2/fsa.py", "pass", "import os", {"python"}),
         (INIT, None, "__dev_version__ = '1'\nfrom _k2 import answer\n", {"python"}),
         ("k2mps.json", TREE, TREE[::-1], {"origin"}),
@@ -214,24 +206,19 @@ def test_a_missing_added_or_changed_file_is_a_problem(case, name, old, new, chec
     assert "files" not in checks or case.problems()[0].file in name
 
 
-IOS = 'const char text[] = "kernel void add() {}\\n"; int k2_symbol(void) { return 0; }'
 OTHER = "int k2_symbol(void) { return 0; }"
 WEAK = f"__attribute__((weak)) {DEFINED}"
 # {name: ([the method of Workshop that makes the library, the arguments of this method], the checks
 # that find a problem)}
 LIBRARIES = {
-    "another processor": (
-        ["alone", OTHER, "x86_64-apple-macos14.0"],
-        {"machine", "symbols", "kernels"},
-    ),
+    "another processor": (["alone", OTHER, "x86_64-apple-macos14.0"], {"machine", "symbols"}),
     # lld signs only files for macOS.
-    "another platform": (["alone", IOS, "arm64-apple-ios17.0"], {"platform", "signature"}),
+    "another platform": (["alone", OTHER, "arm64-apple-ios17.0"], {"platform", "signature"}),
     "a newer macOS": (["context", {"target": "arm64-apple-macos15.0"}], {"minimum-os"}),
     "its own name": (["context", {"name": f"/usr/local/{CONTEXT}"}], {"install-name"}),
     "an absolute rpath": (["context", {"rpaths": (*RPATHS, "/Library/torch/lib")}], {"rpath"}),
     "no rpath to torch": (["context", {"rpaths": ("@loader_path",)}], {"libraries"}),
     "no signature": (["context", "", "-Wl,-no_adhoc_codesign"], {"signature"}),
-    "another kernel": (["context", {"kernel": KERNEL.replace("add", "sub")}], {"kernels"}),
     "a path of a user": (["context", 'const char file[] = "/home/me/k2/fsa.cu";\n'], {"paths"}),
     "a path of the project": (["context", f'const char file[] = "{PROJECT}/fsa.cu";\n'], {"paths"}),
     "a library that macOS lacks": (["without", "/usr/lib/libz.1.dylib"], {"libraries"}),

@@ -1,7 +1,6 @@
 """The reference with which a wheel is compared, and the class of a wheel's faults."""
 
 import dataclasses
-import os
 import re
 from collections.abc import Mapping
 
@@ -9,7 +8,6 @@ from k2mps.build import toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors
-from k2mps.core.objects import File
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import series_tip
 from k2mps.wheel.archive import WheelFile
@@ -21,10 +19,6 @@ LIBRARY = re.compile(
     r"|k2/lib/libk2(?:_log|fsa|context)\.(?:dylib|so)"
 )
 _PACKAGE = "k2/python/"
-KERNELS = "k2/csrc/mps/kernels"
-# An #include line of a kernel.  k2's embed_metal.cmake replaces the first line that includes a file
-# by the file's text, and drops later lines that include the same file.
-_INCLUDE = re.compile(rb'\n#include "([^"\n]+)"[^\n]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +39,6 @@ class Reference:
 
     # The Python and .pth files of the patched k2 and of k2_mac, by path in a wheel.
     python: Mapping[str, bytes]
-    # For a macOS wheel, the text of each file of kernels, by path in k2; empty for other wheels.
-    kernels: Mapping[str, bytes]
     origin: str  # the id of the tree of the patched k2
     paths: tuple[str, ...] = ()  # directories of this machine that a wheel must not contain
     # The symbols that torch's libraries for macOS export, by path in site-packages.
@@ -73,15 +65,15 @@ def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Re
         )
     environment.install_extra("wheels")
     tree = checkout.tree_of(series_tip(project, checkout, upstream.pin))
-    files = checkout.objects.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
+    files = checkout.objects.files(tree, [f"{_PACKAGE}k2"])
     python = {
         name.removeprefix(_PACKAGE): file.content
         for name, file in files.items()
-        if name.startswith(_PACKAGE) and name.endswith(".py")
+        if name.endswith(".py")
     }
     paths = (str(project.root), str(checkout.directory))
     python |= of_k2_mac(project)
-    reference = Reference(python, {}, tree, paths, interpreter=interpreter)
+    reference = Reference(python, tree, paths, interpreter=interpreter)
     if not wheel.tag.platform.startswith("macosx"):
         return reference
     package = toolchain.fetch_torch(
@@ -92,35 +84,4 @@ def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Re
         for name, symbols in toolchain.symbols_of(package).items()
     }
     system = toolchain.system_symbols(package)
-    kernels = texts_of_kernels(files)
-    return dataclasses.replace(reference, kernels=kernels, torch=torch, system=system)
-
-
-def texts_of_kernels(files: Mapping[str, File]) -> dict[str, bytes]:
-    """Returns the text of each file of kernels, as k2's embed_metal.cmake embeds it, by path.
-
-    Args:
-      files: the kernels and their headers, by path in k2's tree.
-    Raises:
-      CheckFailedError: there is no kernel, or a kernel includes a file that is missing.
-    """
-
-    def text(name: str, seen: set[str]) -> bytes:
-        if name not in files:
-            raise errors.CheckFailedError(
-                f"the patched k2 has no file {name}",
-                why="the wheel's kernels are compared with those of the patched k2",
-                next_command="k2mps status",
-            )
-
-        def header(match: re.Match) -> bytes:
-            path = os.fsdecode(match[1])
-            if path in seen:
-                return b"\n"
-            seen.add(path)
-            return text(path, seen)
-
-        return _INCLUDE.sub(header, b"\n" + files[name].content)
-
-    kernels = [name for name in files if name.endswith(".metal")] or [f"{KERNELS}/*.metal"]
-    return {name: text(name, set())[1:] for name in kernels}
+    return dataclasses.replace(reference, torch=torch, system=system)
