@@ -80,9 +80,10 @@ def _next(shown, built: Path | None) -> str:
 
 @command(main, "apply", k2_option)
 def apply_command(session: Session) -> None:
-    """Apply the patch series to the checkout; clone the pinned k2 if there is none.
+    """Apply the patch series to the checkout.
 
-    If this fails, the checkout does not change.
+    If there is no checkout, clone the pinned k2. If the series does not apply, the checkout does
+    not change.
     """
     from k2mps.stack import apply
 

@@ -63,7 +63,7 @@ def rebase_command(session: Session, onto: str) -> None:
 
 
 @command(COMMANDS, "new", k2_option)
-@click.option("--why", "body", default="", help="the body of the message")
+@click.option("--why", "body", default="", show_default=False, help="the body of the message")
 @click.argument("subject")
 @_paths_argument
 def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...]) -> None:
@@ -91,9 +91,10 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
 @_patch_argument
 @_paths_argument
 def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
-    """Add the edits in the checkout to PATCH, which is a name or the path of a file of patches/.
+    """Add the edits in the checkout to PATCH.
 
-    A new file becomes part of the patch if git tracks it or FILE names it.
+    PATCH is a name, or the path of a file of patches/. A new file becomes part of the patch if git
+    tracks it or FILE names it.
     """
     from k2mps.stack import authoring
 
@@ -107,10 +108,17 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     "--prune", is_flag=True, help="delete patches and their new files if the branch lacks them"
 )
 @click.option(
-    "--onto", metavar="REV", default="", help="the upstream commit onto which git has rebased"
+    "--onto",
+    metavar="REV",
+    default="",
+    show_default=False,
+    help="the upstream commit onto which git has rebased",
 )
 def export_command(session: Session, prune: bool, onto: str) -> None:
-    """Write the commits of branch k2-mps to patches/, and with --onto the pin."""
+    """Write the commits of branch k2-mps to patches/.
+
+    With --onto, also write the pin, after git has rebased the branch onto REV.
+    """
     if onto:
         from k2mps.stack import upstream
 

@@ -30,7 +30,10 @@ _wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
 )
 @click.pass_context
 def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | None) -> None:
-    """Make a wheel of the patched k2 for the Python of .venv, and verify it."""
+    """Make and check a wheel of the patched k2.
+
+    The wheel is for the Python of .venv.
+    """
     if context.invoked_subcommand:
         return
     session: Session = context.obj
@@ -75,11 +78,15 @@ def verify_command(session: Session, wheel: Path) -> None:
 
 @command(wheel_command, "index")
 @click.option(
-    "--base-url", default="", metavar="URL", help="the wheels' URL; default: the page's folder"
+    "--base-url",
+    default="",
+    show_default=False,
+    metavar="URL",
+    help="the wheels' URL; default: the page's folder",
 )
 @click.argument("directory", metavar="DIR", type=_FOLDER)
 def index_command(session: Session, base_url: str, directory: Path) -> None:
-    """Write DIR/mps.html, a page of DIR's wheels for pip's --find-links."""
+    """Write DIR/mps.html, a page for pip's --find-links."""
     from k2mps.wheel import index
 
     session.console.info(str(index.write(directory, base_url)))
