@@ -204,14 +204,6 @@ def test_the_advice_for_a_branch_that_the_user_has_made_can_be_followed(sandbox)
     assert git(own, "rev-parse", "my-k2-mps") == mine
 
 
-def test_edits_of_files_that_no_patch_touches_stay(sandbox):
-    own = sandbox.clone("own")
-    support.write(own, {"scripts/run.sh": "mine\n"})
-    sandbox.ok("apply", "--k2", str(own))
-    assert (own / "scripts/run.sh").read_text() == "mine\n"
-    assert sandbox.state(own) == "edited"
-
-
 def test_a_commit_on_another_branch_stays_there(sandbox):
     own = sandbox.clone("own")
     mine = support.commit(own, "mine", {"mine": "x\n"})

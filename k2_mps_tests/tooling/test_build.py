@@ -242,12 +242,6 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
     assert answer(sandbox) == "42"
 
 
-def test_an_edit_of_an_unpatched_checkout_in_a_file_of_the_series_is_refused(sandbox):
-    sandbox.obtain()
-    support.write(sandbox.checkout, {"k2/csrc/answer.cc": "mine\n"})
-    assert "\tk2/csrc/answer.cc\n" in fails(sandbox, 1)
-
-
 def test_an_edit_of_an_unpatched_checkout_in_another_file_is_kept_and_built(sandbox):
     sandbox.obtain()
     support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})

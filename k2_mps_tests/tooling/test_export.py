@@ -274,7 +274,6 @@ def test_a_message_of_any_shape_survives(sandbox, k2):
     "message, line",
     [
         (MESSAGES[1], "Subject: folded subject"),
-        (MESSAGES[4], "Upstream-Status: Inappropriate [tooling]"),
         (MESSAGES[5], "Reviewed-by: B <b@c>"),
         (MESSAGES[7], "Subject: größe"),
     ],
@@ -284,26 +283,11 @@ def test_a_patch_has_a_line_of_its_message(sandbox, k2, message, line):
     assert line in text.splitlines()
 
 
-def test_a_status_in_a_message_becomes_a_header_of_the_patch(sandbox, k2):
-    [text] = export_commits(sandbox, k2, MESSAGES[5])
-    headers, body = text.split("\n\n", 1)
-    assert "Upstream-Status: Pending" in headers.splitlines()
-    assert "Upstream-Status" not in body
-
-
 def test_a_patch_names_its_author(sandbox, k2):
     [text] = export_commits(sandbox, k2, "one line")
     assert text.startswith(
         "From: Jane Größe Doe <jane@example.org>\nDate: Sun, 13 Sep 2020 08:56:41 -0330\n"
     )
-
-
-def test_a_commit_of_a_patch_has_the_patchs_author(sandbox, k2):
-    export_commits(sandbox, k2, "one line")
-    own = sandbox.clone("own")
-    sandbox.ok("apply", "--k2", str(own))
-    who = git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw")
-    assert who == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
 
 
 def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):

@@ -166,18 +166,6 @@ def test_a_later_group_may_delete_what_an_earlier_one_adds(grouped):
     assert "index" not in [check for _, _, check in support.findings(grouped)]
 
 
-def test_a_patch_may_not_edit_what_its_own_group_adds(grouped):
-    path = "k2/csrc/mps/context.mm"
-    git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")
-    grouped.ok("export", "--prune")
-    order = grouped.root / "patches/series"
-    lines = [line for line in order.read_text().split("\n") if line[:1] != "#"]
-    order.write_text("\n".join(["# shared-memory: a", *lines]))
-    text = (grouped.checkout / path).read_text()
-    support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
-    assert f"edits {path}, which context-know-mps.patch adds" in grouped.fails(1, "export")
-
-
 def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     k2 = grouped.checkout
     out = grouped.ok("upstream", "--group", "device", "--branch", "two")

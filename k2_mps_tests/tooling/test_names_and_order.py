@@ -86,14 +86,6 @@ def test_apply_makes_the_commits_again(sandbox, k2, changed):
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
 
 
-def test_export_after_apply_changes_nothing(sandbox, k2, changed):
-    sandbox.ok("apply")
-    sandbox.ok("export")
-    written = patches(sandbox)
-    assert "already applied" in sandbox.ok("apply")
-    assert patches(sandbox) == written
-
-
 @pytest.mark.parametrize("command", [f"fold {MPS}", "new more"])
 def test_fold_and_new_do_not_bring_the_old_series_back(sandbox, k2, command):
     """The commands refuse, and tell the user to run `k2mps apply` first."""
