@@ -66,6 +66,8 @@ def cases():
         Problem(SHAPES[3], CONSTRAINED, with_ranges=False, bounded=True, delay=0.25),
         Problem(shape, REGULAR, bounded=True, number=HALF),
         Problem(shape, REGULAR, bounded=True, number=BFLOAT),
+        Problem(shape, REGULAR, bounded=True, wrong="symbol"),
+        Problem(shape, CONSTRAINED, hat=True, wrong="range"),
     ]
     for problem in problems:
         yield problem.forward_case()
@@ -86,6 +88,7 @@ class Problem:
     bounded: bool = False  # whether there is a boundary
     delay: float = 0.0
     number: Kind = FLOAT  # the type of the logits
+    wrong: str = ""  # "symbol" or "range": what is wrong in the last sequence
 
     def __post_init__(self):
         S, T, C, R = self.shape
@@ -102,11 +105,15 @@ class Problem:
         if self.bounded:
             self.bounds[1] = [1, 2, S - 1, T - 2]
         self.blank = 0 if self.hat else C - 1
+        self.valid = np.where(np.arange(B) == (B - 1 if self.wrong else B), np.nan, 1)
+        if self.wrong == "symbol":
+            self.symbols[-1, -1] = self.blank  # which the kernel reads in its place
         self.px_columns = T + (self.kind == REGULAR)
         self.px_grad = random.random((B, S, self.px_columns)).astype(np.float32)
         self.py_grad = random.random((B, S + 1, T)).astype(np.float32)
         self.loss_grad = random.random(B).astype(np.float32)
         self.name = f"{tuple(self.shape)}, kind {self.kind}, hat {self.hat}, bounded {self.bounded}"
+        self.name += self.wrong and f", a wrong {self.wrong}"
 
     def _params(self, scale=0.0):
         S, T, C, R = self.shape
@@ -130,9 +137,14 @@ class Problem:
 
     def _inputs(self):
         """Returns the arguments that all kernels but rnnt_reduce have, except the parameters."""
+        symbols, ranges = self.symbols.copy(), self.ranges.copy()
+        if self.wrong == "symbol":
+            symbols[-1, -1] = self.shape.C
+        if self.wrong == "range":
+            ranges[-1, -1, -1] -= 1
         return {
-            Number.kRpSymbols: _longs(self.symbols),
-            Number.kRpRanges: _longs(self.ranges if self.with_ranges else []),
+            Number.kRpSymbols: _longs(symbols),
+            Number.kRpRanges: _longs(ranges if self.with_ranges else []),
             Number.kRpBoundary: _longs(self.bounds if self.bounded else []),
         }
 
@@ -145,12 +157,17 @@ class Problem:
         px += self.delay * (0.5 * (self.bounds[:, 3] - 1)[:, None, None] - np.arange(T))
         if self.kind == CONSTRAINED:
             px += py[:, 1:]
+        if self.wrong:
+            # The threadgroup of the first frame in the boundary finds the mistake.
+            first = self.bounds[-1, 1] // FRAMES * FRAMES
+            px[-1, :, first : first + FRAMES] = py[-1, :, first : first + FRAMES] = np.nan
         padding = np.full((*px.shape[:2], self.px_columns - T), -np.inf)
         return z, np.concatenate([px, padding], 2), py
 
     def _row_grads(self):
         constrained = self.kind == CONSTRAINED
-        return _row_gradients(self.ranges, self.bounds, constrained, self.px_grad, self.py_grad)
+        grads = _row_gradients(self.ranges, self.bounds, constrained, self.px_grad, self.py_grad)
+        return (grads * self.valid[:, None, None, None]).astype(np.float32)
 
     def forward_case(self):
         z, px, py = self._scores()
@@ -161,7 +178,7 @@ class Problem:
             Number.kRpLse: Buffer.output(np.where(inside, z, UNTOUCHED), np.where(inside, LOG, 0)),
             Number.kRpPx: Buffer.output(px, 2 * LOG),
             Number.kRpPy: Buffer.output(py, LOG),
-            Number.kRpOnes: Buffer.output(np.ones(B)),
+            Number.kRpOnes: Buffer.output(self.valid),
             Number.kRpParams: self._params(),
         }
         groups = B * -(-self.shape.T // FRAMES)
@@ -177,6 +194,7 @@ class Problem:
             **self._inputs(),
             Number.kRpPxGrad: Buffer(self.px_grad if S else np.zeros(1, np.float32)),
             Number.kRpPyGrad: Buffer(self.py_grad),
+            Number.kRpOnes: Buffer(self.valid.astype(np.float32)),
             Number.kRpRowGrads: Buffer.output(row_grads),
             Number.kRpScores: Buffer(scores),
             Number.kRpLoss: Buffer.output([-scores.astype(np.float64).sum()], B * EPS * SIZE),
@@ -199,6 +217,7 @@ class Problem:
             self.hat,
             -row_grads * self.loss_grad[:, None, None, None],
         )
+        grad *= self.valid[:, None, None, None]
         tolerance = 8 * EPS * SIZE
         rounding = self.number.eps / 2 * (np.abs(grad) + tolerance) + self.number.smallest / 2
         begin = self.number.encode(np.full(grad.shape, UNTOUCHED, np.float32))

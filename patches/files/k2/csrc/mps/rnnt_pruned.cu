@@ -158,11 +158,11 @@ std::pair<torch::Tensor, torch::optional<RnntPrunedSaved>> RnntPrunedForward(
   mps::Launch(
       kRnntPruned, "rnnt_pruned_rows",
       mps::GridOf(static_cast<int32_t>(lse.numel())),
-      mps::Join(
-          Inputs(problem, params, lse),
-          {mps::In(kRpPxGrad, S != 0 ? px : py), mps::In(kRpPyGrad, py),
-           mps::Out(kRpRowGrads, saved.row_grads), mps::In(kRpScores, scores),
-           mps::Out(kRpLoss, loss), mps::In(kRpReduce, reduce)}));
+      mps::Join(Inputs(problem, params, lse),
+                {mps::In(kRpPxGrad, S != 0 ? px : py), mps::In(kRpPyGrad, py),
+                 mps::In(kRpOnes, ones), mps::Out(kRpRowGrads, saved.row_grads),
+                 mps::In(kRpScores, scores), mps::Out(kRpLoss, loss),
+                 mps::In(kRpReduce, reduce)}));
   return {loss, saved};
 }
 

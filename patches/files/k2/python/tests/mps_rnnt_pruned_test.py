@@ -126,14 +126,6 @@ class TestMpsRnntPruned(unittest.TestCase):
         logits[..., C - 1] = float('-inf')
         self.same(self.pruned(_ranges()), logits)
 
-    def test_positions_wrap_around(self):
-        # The positions of a frame are S, 0 and 1: they do not ascend.
-        ranges = torch.tensor([S, 0, 1]).expand(B, T, R)
-        boundary = torch.tensor([[0, 0, 1, T], [0, 0, 0, 5], [0, 0, 1, 1]])
-        for rnnt_type in ('regular', 'constrained'):
-            self.same(self.pruned(ranges, rnnt_type, boundary),
-                      torch.randn(B, T, R, C))
-
     def test_padding_is_not_read(self):
         logits = torch.randn(B, T, R, C)
         padding = torch.arange(T).unsqueeze(0) >= BOUNDARY[:, 3:]
@@ -189,13 +181,52 @@ class TestMpsRnntPruned(unittest.TestCase):
                 assert found.shape == expected.shape
                 self.close(found, expected, 2000 * EPS)
 
-    def test_indexes_out_of_range_give_nan(self):
-        logits = torch.randn(B, T, R, C, device='mps')
-        for symbols, ranges in ((self.symbols + C, _ranges()),
-                                (self.symbols, _ranges() - 1)):
-            loss = self.pruned(ranges)
-            self.symbols = symbols
-            assert not loss(logits, 'mps').isfinite().any()
+    def test_wrong_sequences_are_nan(self):
+        # Only sequence 1 is wrong.  Its last symbols and frames are outside of
+        # the boundary, and are checked, too.
+        def changed(x, at, value):
+            x = x.clone()
+            x[at] = torch.tensor(value)
+            return x
+
+        good = self.symbols, _ranges()
+        wrong = [(changed(good[0], (1, s), value), good[1])
+                 for s, value in ((0, C), (2, -1), (S - 1, 10**12))]
+        wrong += [(good[0], changed(good[1], (1, t), value))
+                  for t, value in ((5, [-1, 0, 1]), (0, [-1, 0, 1]),
+                                   (5, [S - 1, S, S + 1]), (5, [S, 0, 1]),
+                                   (5, [3, 2, 1]), (5, [0, 1, 3]),
+                                   (T - 1, [10**12] * R))]
+        for self.symbols, ranges in wrong:
+            for boundary in (None, BOUNDARY):
+                for rnnt_type in ('regular', 'modified', 'constrained'):
+                    for hat in (False, True):
+                        loss = self.pruned(ranges, rnnt_type, boundary,
+                                           use_hat_loss=hat)
+                        losses, grad = _loss_and_grad(
+                            loss, torch.randn(B, T, R, C), 'mps',
+                            torch.float32, self.weight)
+                        assert losses.isnan().tolist() == [False, True, False]
+                        assert grad[1].isnan().all()
+                        assert not grad[::2].isnan().any()
+                        with torch.no_grad():
+                            alone = loss(torch.randn(B, T, R, C).to('mps'),
+                                         'mps')
+                        assert alone.isnan().tolist() == [False, True, False]
+
+    def test_wrong_symbols_of_rnnt_loss_are_nan(self):
+        self.symbols[1, S - 1] = C
+        for boundary in (None, BOUNDARY.to('mps')):
+
+            def loss(logits, device):
+                return k2.rnnt_loss(logits, self.symbols.to(device), 0,
+                                    boundary, reduction='none')
+
+            losses, grad = _loss_and_grad(
+                loss, torch.randn(B, T, S + 1, C), 'mps', torch.float32,
+                self.weight)
+            assert losses.isnan().tolist() == [False, True, False]
+            assert grad[1].isnan().all() and grad[::2].isfinite().all()
 
     def test_two_runs_give_the_same_bits(self):
         logits = torch.randn(B, T, R, C)

@@ -196,6 +196,27 @@ class TestMpsRnntSmoothed(unittest.TestCase):
                           for _ in range(2)]):
             assert torch.equal(a, b)
 
+    def test_wrong_symbols_give_nan(self):
+        # Sequence 1 has a wrong symbol, in the boundary or after it.
+        for at, value, rnnt_type in itertools.product(
+                (0, 2, S - 1), (-1, C, 10**12), TYPES):
+            lm, am, symbols, boundary = make()
+            symbols[1, at] = value
+            symbols = symbols.to('mps')
+            for bound in (None, boundary.to('mps')):
+                rest = dict(symbols=symbols, termination_symbol=2,
+                            boundary=bound, rnnt_type=rnnt_type)
+                for function in (
+                        lambda lm, am: (k2.rnnt_loss_simple(
+                            lm, am, reduction='none', **rest),),
+                        lambda lm, am: (k2.rnnt_loss_smoothed(
+                            lm, am, lm_only_scale=0.25, reduction='none',
+                            **rest),),
+                        lambda lm, am: k2.get_rnnt_logprobs(lm, am, **rest)):
+                    for x in run(function, lm, am, 'mps', torch.float32):
+                        assert x[1].isnan().all()
+                        assert not x[::2].isnan().any()
+
     def test_wrong_arguments_are_refused_as_on_the_cpu(self):
         lm, am, symbols, boundary = make()
         boundary[1, 2] = S + 1

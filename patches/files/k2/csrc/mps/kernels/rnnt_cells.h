@@ -89,6 +89,19 @@ inline bool IsSymbol(constant RnntSmoothedParams &params,
   return symbol >= 0 && symbol < params.C;
 }
 
+// Returns whether a symbol of sequence b has no logits.  The outputs and the
+// gradients of such a sequence are NaN.  All lanes of a simdgroup call this
+// function.
+inline bool HasWrongSymbol(constant RnntSmoothedParams &params,
+                           device const long *symbols, int b,  // NOLINT
+                           int lane) {
+  symbols += ulong(b) * params.S;
+  int ans = 0;
+  for (int s = lane; s < params.S; s += kSimdWidth)
+    ans |= !IsSymbol(params, symbols[s]);
+  return simd_max(ans) != 0;
+}
+
 // Returns scale * x.  Returns 0 for a scale of 0, even if x is infinite.
 inline float Scaled(float scale, float x) {
   return scale == 0.0f ? 0.0f : scale * x;

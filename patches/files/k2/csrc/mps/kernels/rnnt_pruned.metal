@@ -30,14 +30,14 @@
 //
 //   px[s][t] = row[symbol] - z,  py[s][t] = row[blank] - z.
 //
-// At positions without a row, px and py are -infinity.  Positions are counted
-// modulo S + 1, as in _roll_by_shifts() of rnnt_loss.py.  HAT (E. Variani et
-// al., Hybrid Autoregressive Transducer, 2020) leaves the blank out of z:
+// At positions without a row, px and py are -infinity.  HAT (E. Variani et al.,
+// Hybrid Autoregressive Transducer, 2020) leaves the blank out of z:
 //
 //   py[s][t] = log(sigmoid(row[blank])),
 //   px[s][t] = row[symbol] - z + log(sigmoid(-row[blank])).
 //
-// Rows outside of the sequence's boundary are not read.
+// Rows outside of the sequence's boundary are not read.  If a symbol or a range
+// of a sequence is wrong, the sequence's loss and gradient are NaN.
 
 using namespace metal;
 
@@ -61,9 +61,35 @@ inline Bounds GetBounds(constant RnntPrunedParams &params,
 struct Row {
   int s;           // its position
   int symbol;      // the symbol at the position; blank if there is none
-  bool is_valid;   // whether the caller's range and symbol are valid
   bool is_inside;  // whether the row is inside of the boundary
 };
+
+// Returns whether all symbols of a sequence are in {0..C-1}, and the positions
+// of each frame are in {0..S} and ascend by 1.  All threads of a threadgroup
+// call this function.
+inline bool IsValid(constant RnntPrunedParams &params,
+                    device const long *symbols,  // NOLINT
+                    device const long *ranges, int b, int thread_index,
+                    threadgroup int *wrong) {
+  const int S = params.S, R = params.R;
+  int own = 0;
+  symbols += ulong(b) * ulong(S);
+  for (int i = thread_index; i < S; i += kRpThreads)
+    own |= symbols[i] < 0 || symbols[i] >= params.C;
+  if (params.has_ranges) {
+    ranges += ulong(b) * ulong(params.T) * ulong(R);
+    for (int i = thread_index; i < params.T * R; i += kRpThreads) {
+      const int j = i % R;
+      const long begin = ranges[i - j];
+      own |= begin < 0 || begin + R > S + 1 || ranges[i] != begin + j;
+    }
+  }
+  own = simd_max(own);
+  if (thread_index % kSimdWidth == 0) wrong[thread_index / kSimdWidth] = own;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (int i = 0; i < kSimdgroups; ++i) own |= wrong[i];
+  return own == 0;
+}
 
 // Returns row j of frame t of sequence b.  `row` is the index of this row among
 // all rows.
@@ -72,22 +98,16 @@ inline Row GetRow(constant RnntPrunedParams &params,
                   device const long *ranges, Bounds bounds, ulong row, int b,
                   int t, int j) {
   const int S = params.S;
-  long s = j, at = j;
-  if (params.has_ranges) {
-    s += ranges[row - ulong(j)];
-    at = ranges[row];
-  }
-  if (s > S) s -= S + 1;
+  long s = j;
+  if (params.has_ranges) s += ranges[row - ulong(j)];
   Row ans;
   ans.is_inside = s >= bounds.s_begin && s <= bounds.s_end &&
                   t >= bounds.t_begin && t < bounds.t_end;
   ans.s = ans.is_inside ? int(s) : 0;
-  ans.is_valid = at >= 0 && at <= S;
   ans.symbol = params.blank;
-  if (ans.is_valid && at < S) {
-    const long symbol = symbols[ulong(b) * ulong(S) + ulong(at)];
-    ans.is_valid = symbol >= 0 && symbol < params.C;
-    ans.symbol = ans.is_valid ? int(symbol) : params.blank;
+  if (ans.is_inside && s < S) {
+    const long symbol = symbols[ulong(b) * ulong(S) + ulong(s)];
+    if (symbol >= 0 && symbol < params.C) ans.symbol = int(symbol);
   }
   return ans;
 }
@@ -137,7 +157,8 @@ inline float LogSigmoid(float x) {
 // px         [B][S][px_columns], is written
 // py         [B][S + 1][T], is written
 // ones       [B], gets 1, the gradient of each score, from which the backward
-//            pass of the recursion starts
+//            pass of the recursion starts; gets NaN for a wrong sequence, see
+//            IsValid()
 //
 // A threadgroup has kRpThreads threads and computes up to kRpFrames frames of a
 // sequence.  A simdgroup computes a row at a time.
@@ -156,6 +177,7 @@ kernel void rnnt_pruned_forward(
     uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup float row_px[kRpFrames * kRpRows], row_py[kRpFrames * kRpRows];
+  threadgroup int wrong[kSimdgroups];
   const int S = params.S, T = params.T, R = params.R,
             num_tiles = (T + kRpFrames - 1) / kRpFrames,
             b = int(group) / num_tiles,
@@ -167,6 +189,14 @@ kernel void rnnt_pruned_forward(
   px += ulong(b) * ulong(S) * ulong(params.px_columns);
   py += ulong(b) * ulong(S + 1) * ulong(T);
 
+  // The threadgroup of the first frame in the boundary checks the sequence. All
+  // paths go through this frame, so a NaN in its scores makes the loss NaN.
+  float valid = 1.0f;
+  if (min(bounds.t_begin, T - 1) / kRpFrames == first_frame / kRpFrames) {
+    if (!IsValid(params, symbols, ranges, b, int(thread_index), wrong))
+      valid = NAN;
+    if (thread_index == 0) ones[b] = valid;
+  }
   for (int first = 0; first < R; first += kRpRows) {
     const int num_rows = min(R - first, int(kRpRows));
     for (int i = int(simdgroup); i < num_frames * num_rows; i += kSimdgroups) {
@@ -180,7 +210,7 @@ kernel void rnnt_pruned_forward(
         const float z = LogSumExp(from, params.C,
                                   params.hat ? params.blank : -1, int(lane)),
                     blank = float(from[params.blank]);
-        x = row.is_valid ? float(from[row.symbol]) - z : NAN;
+        x = float(from[row.symbol]) - z;
         y = blank - z;
         if (params.hat) {
           x += LogSigmoid(-blank);
@@ -200,15 +230,14 @@ kernel void rnnt_pruned_forward(
       if (frame >= num_frames) continue;
       long j = s;
       if (params.has_ranges) j -= ranges[first_row + ulong(frame * R)];
-      if (j < 0) j += S + 1;
       const bool has_row = j >= 0 && j < R;
       // The pass with first == 0 also writes the positions without a row.
       if (has_row ? j < first || j >= first + num_rows : first != 0) continue;
       const int at = frame * kRpRows + (has_row ? int(j) - first : 0);
-      py[long(s) * T + t] = has_row ? row_py[at] : -INFINITY;
+      py[long(s) * T + t] = valid * (has_row ? row_py[at] : -INFINITY);
       if (s < S)
         px[long(s) * params.px_columns + t] =
-            (has_row ? row_px[at] : -INFINITY) +
+            valid * (has_row ? row_px[at] : -INFINITY) +
             params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t));
     }
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
@@ -222,7 +251,6 @@ kernel void rnnt_pruned_forward(
   if (params.px_columns > T && first_frame + kRpFrames >= T)
     for (int s = int(thread_index); s < S; s += kRpThreads)
       px[long(s) * params.px_columns + T] = -INFINITY;
-  if (first_frame == 0 && thread_index == 0) ones[b] = 1.0f;
 }
 
 // Writes the losses.  All lanes of a simdgroup call this function.
@@ -242,8 +270,9 @@ inline void Reduce(device const float *scores, device float *loss,
 // symbols, ranges, boundary   as for rnnt_pruned_forward
 // px_grad, py_grad   the gradients of px and py, of the shapes of px and py;
 //                    read only inside of the boundary
+// ones               what rnnt_pruned_forward wrote
 // row_grads          [B][T][R], gets the gradients of px and py for each row, 0
-//                    outside of the boundary
+//                    outside of the boundary, and NaN for a wrong sequence
 // scores, loss       as for rnnt_reduce; the first simdgroup also does the work
 //                    of that kernel
 //
@@ -255,6 +284,7 @@ kernel void rnnt_pruned_rows(device const long *symbols [[buffer(kRpSymbols)]],
                              [[buffer(kRpBoundary)]],
                              device const float *px_grad [[buffer(kRpPxGrad)]],
                              device const float *py_grad [[buffer(kRpPyGrad)]],
+                             device const float *ones [[buffer(kRpOnes)]],
                              device float2 *row_grads [[buffer(kRpRowGrads)]],
                              device const float *scores [[buffer(kRpScores)]],
                              device float *loss [[buffer(kRpLoss)]],
@@ -280,7 +310,7 @@ kernel void rnnt_pruned_rows(device const long *symbols [[buffer(kRpSymbols)]],
     if (params.constrained && row.s > bounds.s_begin)
       y += px_grad[long(row.s - 1) * params.px_columns];
   }
-  row_grads[index] = float2(x, y);
+  row_grads[index] = ones[b] * float2(x, y);
 }
 
 // logits, symbols, ranges, boundary, lse, row_grads   as for the other kernels
@@ -313,12 +343,12 @@ kernel void rnnt_pruned_backward(
   const Bounds bounds = GetBounds(params, boundary, b);
   const Row row = GetRow(params, symbols, ranges, bounds, index, b, t, j);
   // The gradients of the row's px and py.
-  float x = 0.0f, y = 0.0f, z = 0.0f;
+  float x = row_grads[index].x, y = row_grads[index].y, z = 0.0f;
   if (row.is_inside) {
     const float scale =
         params.loss_scale * loss_grad[long(b) * params.loss_stride];
-    x = scale * row_grads[index].x;
-    y = scale * row_grads[index].y;
+    x *= scale;
+    y *= scale;
     z = lse[index];
   }
   const float total = params.hat ? x : x + y;

@@ -219,7 +219,8 @@ inline float LogProduct(constant RnntSmoothedParams &params,
 // products           [B][S + 1][T], the matrix products of lm_exp and am_exp
 // unigram, am_log_sum   what rnnt_smoothed_unigram and rnnt_smoothed_am_only
 //                    wrote; not read if params.am_scale is 0
-// px, py             [B][S][px_columns], [B][S + 1][T], are written
+// px, py             [B][S][px_columns], [B][S + 1][T], are written; NaN for a
+//                    sequence with a wrong symbol
 // log_sums           [B][S + 1][T], gets the logs of the products
 // px_grad, py_grad   of the shapes of px and py; if params.has_grads, get 0
 //                    outside of the boundary
@@ -263,6 +264,7 @@ kernel void rnnt_smoothed_scores(
             t = first_t + lane;
   const Bounds bounds = GetBounds(params, boundary, b);
   const bool is_regular = params.px_columns > T;
+  const float valid = HasWrongSymbol(params, symbols, b, lane) ? NAN : 1.0f;
   am += ulong(b) * T * params.C;
   am_max += ulong(b) * T;
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
@@ -330,7 +332,7 @@ kernel void rnnt_smoothed_scores(
     const ulong row = ulong(b) * (S + 1) + s;
     if (has_frame) {
       log_sums[row * T + t] = log_sum;
-      py[row * T + t] = blank;
+      py[row * T + t] = valid * blank;
       if (params.has_grads && (s < bounds.s_begin || s > bounds.s_end ||
                                t < bounds.t_begin || t >= bounds.t_end))
         py_grad[row * T + t] = 0.0f;
@@ -349,27 +351,24 @@ kernel void rnnt_smoothed_scores(
       // be NaN.
       if (!params.has_boundary && IsSymbol(params, y))
         score += lm[row * params.C + ulong(y)];
-    } else if (is_read) {
-      if (IsSymbol(params, y)) {
-        const float am_symbol = am_of_symbols[i][lane] - largest,
-                    lm_symbol = lm[row * params.C + ulong(y)] - lm_max[row];
-        score =
-            Scaled(params.combined_scale, am_symbol + lm_symbol - log_sum) +
-            Scaled(params.lm_scale, lm_symbol - lm_log_sum[row]) +
-            (params.am_scale == 0.0f
-                 ? 0.0f
-                 : params.am_scale * (am_symbol + unigram[y] - am_sum)) +
-            params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t)) +
-            blank_after;
-      } else {
-        score = NAN;
-      }
+    } else if (is_read && IsSymbol(params, y)) {
+      const float am_symbol = am_of_symbols[i][lane] - largest,
+                  lm_symbol = lm[row * params.C + ulong(y)] - lm_max[row];
+      score =
+          Scaled(params.combined_scale, am_symbol + lm_symbol - log_sum) +
+          Scaled(params.lm_scale, lm_symbol - lm_log_sum[row]) +
+          (params.am_scale == 0.0f
+               ? 0.0f
+               : params.am_scale * (am_symbol + unigram[y] - am_sum)) +
+          params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t)) +
+          blank_after;
     }
     // The recursion drops a NaN that comes from the left.  But if lm_scale is
     // not 0, k2 returns NaN for a NaN in any position of lm.  So if a position
     // of lm has a NaN, the product of 0 and the sums below makes px NaN at this
     // position and at the position before it.
-    px[cell] = score + Scaled(params.lm_scale,
-                              0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
+    px[cell] =
+        valid * score +
+        Scaled(params.lm_scale, 0.0f * (lm_log_sum[row] + lm_log_sum[row + 1]));
   }
 }

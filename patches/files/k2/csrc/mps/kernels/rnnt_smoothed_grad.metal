@@ -315,7 +315,8 @@ inline void FinishPosition(constant RnntSmoothedParams &params, Inputs in,
 // sums                 what rnnt_smoothed_weights wrote
 // am_grad, lm_grad     of the shapes of am and lm; the gradients replace the
 //                      products W^T lm_exp and W am_exp.  The products are not
-//                      read if params.combined_scale is 0
+//                      read if params.combined_scale is 0.  The gradients of
+//                      a sequence with a wrong symbol are NaN
 [[max_total_threads_per_threadgroup(kSmoothedThreads)]]
 kernel void rnnt_smoothed_finish(
     device const float *px_grad [[buffer(kSmoothedPxGrad)]],
@@ -361,11 +362,16 @@ kernel void rnnt_smoothed_finish(
                      unigram_grad,
                      next,
                      sums};
-  const int position = row.index - NumFrames(params);
+  const int position = row.index - NumFrames(params),
+            b = position < 0 ? row.index / params.T : position / (params.S + 1);
+  device float *to = position < 0 ? am_grad + ulong(row.index) * params.C
+                                  : lm_grad + ulong(position) * params.C;
+  if (HasWrongSymbol(params, symbols, b, row.lane)) {
+    for (int c = row.lane; c < params.C; c += kSimdWidth) to[c] = NAN;
+    return;
+  }
   if (position < 0)
-    FinishFrame(params, in, row.index, row.lane,
-                am_grad + ulong(row.index) * params.C);
+    FinishFrame(params, in, row.index, row.lane, to);
   else
-    FinishPosition(params, in, position, row.lane,
-                   lm_grad + ulong(position) * params.C);
+    FinishPosition(params, in, position, row.lane, to);
 }
