@@ -133,6 +133,12 @@ def test_lint_and_apply_ask_for_an_export_after_a_hand_edit(edited):
     assert "without k2mps export" in edited.fails(14, "apply")
 
 
+def test_an_apply_that_refuses_does_not_ask_for_an_export(edited):
+    """The export would refuse, too."""
+    support.commit(edited.checkout, "mine", {"mine": "x\n"})
+    assert "warning" not in edited.fails(1, "apply")
+
+
 def test_after_an_export_a_new_clone_has_the_hand_edit(edited):
     edited.ok("apply")
     edited.ok("export")

@@ -27,14 +27,15 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
     """
     with begin(project, checkout) as transaction:
         tip, head = transaction.tip(), transaction.head
+        applied = _is_applied(transaction, tip)
+        if applied:
+            transaction.record(tip)  # The user's commits on top stay checked out.
+        else:
+            _check_commits(transaction, tip)
+            transaction.switch(tip)
         if not transaction.tip_is_known:
             _warn_of_old_text(transaction, tip)
-        if _is_applied(transaction, tip):
-            transaction.record(tip)
-            return head.commit, None  # The user's commits on top stay checked out.
-        _check_commits(transaction, tip)
-        transaction.switch(tip)
-        return tip, checkout.changed_paths(head.commit, tip)
+        return (head.commit, None) if applied else (tip, checkout.changed_paths(head.commit, tip))
 
 
 def _warn_of_old_text(transaction: Transaction, tip: str) -> None:
