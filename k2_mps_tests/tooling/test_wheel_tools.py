@@ -98,15 +98,6 @@ def test_pip_finds_each_version_on_a_page_beside_the_wheels_or_elsewhere(tmp_pat
         got.unlink()
 
 
-def test_pip_refuses_a_wheel_for_a_later_python(tmp_path):
-    path = case().written(tmp_path / "wheels")
-    page = write_index(path.parent)
-    text = page.read_text()
-    assert 'data-requires-python="&gt;=3.10"' in text
-    page.write_text(text.replace("&gt;=3.10", "&gt;=4"))
-    assert pip(page.as_uri(), "k2", tmp_path / "got").returncode != 0
-
-
 def test_wheel_index_writes_mps_html(empty, tmp_path):
     code = errors.CheckFailedError.exit_code
     assert "no wheel" in empty.fails(code, "wheel", "index", str(tmp_path))

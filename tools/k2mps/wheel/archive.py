@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from packaging.metadata import ExceptionGroup, Metadata
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps.build import provenance
@@ -58,14 +57,6 @@ class WheelFile:
         self.info = next(names, "").rpartition("/")[0]
 
     @property
-    def metadata(self) -> Metadata:
-        try:
-            return Metadata.from_email(self.of_info("METADATA"))
-        except ExceptionGroup as error:
-            why = "; ".join(map(str, error.exceptions))
-            raise refusal(self.path, f"METADATA: {why}") from None
-
-    @property
     def origin(self) -> Mapping[str, Any]:
         """The origin of the build, see provenance.py.
 
@@ -73,24 +64,16 @@ class WheelFile:
           CheckFailedError: k2mps.json is missing, or is not the origin of a build.
         """
         try:
-            origin = json.loads(self.of_info(provenance.FILE))
+            name = f"{self.info}/{provenance.FILE}"
+            if name not in self.files:
+                raise ValueError("missing")
+            origin = json.loads(self.files[name])
             missing = _ORIGIN.difference(origin)
             if missing:
                 raise ValueError(f"it has no {', '.join(sorted(missing))}")
             return origin
         except (TypeError, ValueError) as error:
             raise refusal(self.path, f"{provenance.FILE}: {error}") from None
-
-    def of_info(self, name: str) -> bytes:
-        """Returns the content of a file of .dist-info.
-
-        Raises:
-          CheckFailedError: the file is missing.
-        """
-        content = self.files.get(f"{self.info}/{name}")
-        if content is None:
-            raise refusal(self.path, f"it has no .dist-info/{name}")
-        return content
 
 
 def refusal(wheel: Path, why: str) -> errors.CheckFailedError:

@@ -5,7 +5,7 @@ import urllib.parse
 from pathlib import Path
 
 from k2mps.core import errors, replacement
-from k2mps.wheel.archive import WheelFile, refusal
+from k2mps.wheel.archive import WheelFile
 
 NAME = "mps.html"
 _PAGE = """\
@@ -25,7 +25,7 @@ _PAGE = """\
 """
 # Without a version, pip may choose an older k2 of the package index.
 _COMMAND = "<li><code>pip install 'k2=={}' -f THIS_PAGE</code></li>\n"
-_ITEM = '<li><a href="{}#sha256={}" data-requires-python="{}">{}</a> {}</li>\n'
+_ITEM = '<li><a href="{}#sha256={}">{}</a> {}</li>\n'
 
 
 def write(directory: Path, base_url: str = "") -> Path:
@@ -55,10 +55,7 @@ def write(directory: Path, base_url: str = "") -> Path:
 
 def _item(path: Path, base: str) -> str:
     wheel = WheelFile(path)
-    python = wheel.metadata.requires_python
-    if python is None:
-        raise refusal(path, "its METADATA has no Requires-Python")
     # The name is quoted, because some servers treat "+" as a space.
     link = base + urllib.parse.quote(path.name)
-    fields = (link, wheel.sha256, str(python), path.name, wheel.origin["built"])
+    fields = (link, wheel.sha256, path.name, wheel.origin["built"])
     return _ITEM.format(*map(html.escape, fields))
