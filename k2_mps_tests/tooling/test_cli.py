@@ -187,6 +187,13 @@ def test_an_output_that_cannot_be_written_is_at_most_one_error(sandbox, where):
     assert where == "| true" or "No space left on device" in result.stderr
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_stream_that_the_shell_has_closed_changes_no_status(sandbox, number):
+    command = shlex.join(sandbox.command("lint"))
+    result = sandbox.program("bash", "-c", f"{command} {number}>&-")
+    assert result.returncode == 34 and "Traceback" not in result.stderr
+
+
 def test_too_few_open_files_are_one_error(sandbox, k2):
     command = shlex.join(sandbox.command("apply"))
     for limit in range(24, 8, -1):
