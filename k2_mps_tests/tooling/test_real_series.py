@@ -3,6 +3,7 @@
 The tests that need upstream are skipped if upstream cannot be reached.
 """
 
+import re
 import shutil
 
 import pytest
@@ -70,6 +71,27 @@ def test_k2s_style_checkers_find_nothing(clone):
     for commit in checkout.commits(f"{pin}..{checkout.head().commit}"):
         found += style.findings(checkout, commit.parents[0], commit.id)
     assert found == []
+
+
+def test_code_of_builds_without_mps_compiles_with_a_torch_that_has_no_mps(clone):
+    """torch has mps from 1.12 on, and k2 builds older releases: see kTorchMps in mps_context.h."""
+    restore(clone)
+    assert clone("apply").returncode == 0
+    # mps.cmake lists the files that a build without mps does not compile.
+    mps_only = re.findall(
+        r"^  (mps/[\w/]+\.\w+)$", (clone.k2 / "cmake/mps.cmake").read_text(), re.M
+    )
+    assert "mps/mps_context.mm" in mps_only
+    found = git(
+        clone.k2, "grep", "-E", r"is_mps\(|:kMPS|DeviceType::MPS", "--", "k2/*.h", "k2/*.cu"
+    )
+    excluded = tuple(f"k2/csrc/{name}:" for name in mps_only)
+    lines = [line for line in found.splitlines() if not line.startswith(excluded)]
+    # A comment or a message may name torch::kMPS.
+    code = [line for line in lines if not re.search(r'@(param|return)|"[^"]*kMPS[^"]*"', line)]
+    assert code == [
+        "k2/csrc/mps/mps_context.h:constexpr torch::DeviceType kTorchMps = torch::kMPS;"
+    ]
 
 
 def test_export_gives_the_same_patches(clone):

@@ -17,12 +17,7 @@
 # The MPS backend: k2 on the GPU of an Apple device, through Metal.
 #
 # Reads
-#   K2_WITH_MPS         whether to build the backend
-#   K2_TORCH_FINDS_BUFFERS
-#                       whether k2 calls a function of torch's header
-#                       OperationUtils.h to find the buffer of a tensor.  By
-#                       default k2 calls the function from torch 2.16 on.  Up to
-#                       2.15, the tensor's data pointer is the buffer.
+#   K2_WITH_MPS   whether to build the backend
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
 #                 frameworks Metal and Foundation.  A toolchain may define the
@@ -56,11 +51,6 @@ if(K2_WITH_MPS)
       "This is torch ${K2_TORCH_VERSION}.")
   endif()
 
-  if(NOT DEFINED K2_TORCH_FINDS_BUFFERS AND
-      K2_TORCH_VERSION VERSION_GREATER_EQUAL 2.16)
-    set(K2_TORCH_FINDS_BUFFERS ON)
-  endif()
-
   set(CMAKE_OBJCXX_STANDARD ${CMAKE_CXX_STANDARD})
   set(CMAKE_OBJCXX_EXTENSIONS OFF)
   enable_language(OBJCXX)
@@ -82,9 +72,6 @@ function(k2_use_mps target)
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
   target_compile_definitions(${target} PUBLIC K2_WITH_MPS=1)
-  if(K2_TORCH_FINDS_BUFFERS)
-    target_compile_definitions(${target} PRIVATE K2_TORCH_FINDS_BUFFERS=1)
-  endif()
   foreach(source IN LISTS k2_mps_srcs)
     if(source MATCHES "\\.cu$")
       transform(OUTPUT_VARIABLE source SRCS ${source})

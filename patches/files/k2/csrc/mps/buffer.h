@@ -24,12 +24,10 @@
 #include "torch/all.h"
 
 // Finds the memory of torch's tensors on mps.  Up to torch 2.15, the data
-// pointer of a storage is the storage's MTLBuffer.  In a later torch, the data
-// pointer may be the host's address of the memory.  A function in torch's
-// headers then returns the buffer.  k2 first asks torch's allocator which of
-// the two the pointer is, because an Objective-C message to a mere address
-// would end the process.  If k2 cannot tell, PointerProblem() in mps_context.h
-// returns a message.
+// pointer of a storage is the storage's MTLBuffer.  In a later torch, it may be
+// something else.  k2 first asks torch's allocator, because an Objective-C
+// message to a mere address would end the process.  If the pointer is no
+// buffer, PointerProblem() in mps_context.h returns a message.
 
 namespace k2 {
 namespace mps {

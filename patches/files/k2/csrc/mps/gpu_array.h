@@ -40,7 +40,7 @@ template <typename T>
 torch::Tensor GpuTensor(int64_t dim) {
   return torch::empty(
       {std::max<int64_t>(dim, 1)},
-      torch::dtype(c10::CppTypeToScalarType<T>::value).device(torch::kMPS, 0));
+      torch::dtype(c10::CppTypeToScalarType<T>::value).device(kTorchMps, 0));
 }
 
 /* Returns an array over the memory of a tensor that GpuTensor() returned.  The

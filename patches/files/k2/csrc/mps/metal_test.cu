@@ -77,7 +77,7 @@ class MetalTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
-    auto options = torch::dtype(torch::kInt).device(torch::kMPS);
+    auto options = torch::dtype(torch::kInt).device(kTorchMps);
     x_ = torch::arange(1000, options);
     y_ = torch::ones({1000}, options);
   }

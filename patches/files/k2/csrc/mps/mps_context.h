@@ -38,6 +38,17 @@
 
 namespace k2 {
 
+// torch has mps from 1.12 on.
+#if K2_TORCH_VERSION_MAJOR > 1 || K2_TORCH_VERSION_MINOR >= 12
+constexpr torch::DeviceType kTorchMps = torch::kMPS;
+#else
+// the type of no device
+constexpr torch::DeviceType kTorchMps =
+    torch::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES;
+#endif
+
+inline bool IsMps(torch::Device device) { return device.type() == kTorchMps; }
+
 // Returns whether k2 was built with K2_WITH_MPS and torch finds an mps device.
 bool HasMps();
 
@@ -62,6 +73,21 @@ std::string PointerProblem();
              address to the end of the tensor's storage.
  */
 RegionPtr NewMpsRegion(const torch::Tensor &tensor);
+
+/* Returns a tensor that shares the memory of `region` and keeps it alive (see
+   ToTorch() in torch_util.h).
+
+   @param [in] region   A region of GetMpsContext().
+   @param [in] data     The address of the first element, inside of `region`.
+   @param [in] sizes    The shape of the tensor.
+   @param [in] strides  Its strides, in elements.
+   @param [in] dtype    The type of its elements.
+   @return  A tensor on device mps; on the CPU if `dtype` is torch.float64,
+            because a tensor on mps cannot be torch.float64.
+ */
+torch::Tensor MpsToTorch(const RegionPtr &region, void *data,
+                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
+                         torch::ScalarType dtype);
 
 /* Returns a tensor with the memory, shape and strides of `tensor`, and with
    elements of type `dtype`.  The result is detached from the autograd graph.
@@ -95,12 +121,18 @@ inline ContextPtr GetMpsContext() {
 
 inline std::string PointerProblem() { return ""; }
 
-// The following functions are called for a tensor on mps, and die in
-// GetMpsContext().
+// The following functions are called for a tensor or a region on mps, and die
+// in GetMpsContext().
 
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();
   return nullptr;
+}
+
+inline torch::Tensor MpsToTorch(const RegionPtr &, void *, torch::IntArrayRef,
+                                torch::IntArrayRef, torch::ScalarType) {
+  GetMpsContext();
+  return {};
 }
 
 inline torch::Tensor MpsReinterpret(const torch::Tensor &, torch::ScalarType) {

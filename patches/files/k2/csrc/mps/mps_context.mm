@@ -61,7 +61,7 @@ torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
 }  // namespace
 
 // For every Region of this context, Region::deleter_context is the c10::Storage
-// that owns the Region's memory.  ToTorch() needs the storage to make a tensor
+// that owns the Region's memory.  MpsToTorch() needs the storage to make a tensor
 // of the Region.
 class PytorchMpsContext : public Context {
  public:
@@ -115,35 +115,6 @@ class PytorchMpsContext : public Context {
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
   }
 
-  // An array of doubles becomes a tensor on the CPU, because a tensor on mps
-  // cannot be torch.float64.
-  torch::Tensor ToTorch(const RegionPtr &region, void *data,
-                        torch::IntArrayRef sizes, torch::IntArrayRef strides,
-                        torch::ScalarType dtype) const override {
-    bool on_host = dtype == torch::kDouble;
-    auto options = torch::dtype(dtype).device(
-        on_host ? torch::Device(torch::kCPU) : MpsDevice());
-    if (c10::multiply_integers(sizes) == 0)
-      return torch::empty_strided(sizes, strides, options);
-
-    if (on_host) {
-      // Wait now, because code that reads a tensor on the CPU does not wait.
-      Sync();
-      return torch::from_blob(
-          data, sizes, strides, [region](void *) {}, options);
-    }
-
-    auto *storage = static_cast<c10::Storage *>(region->deleter_context);
-    K2_CHECK(storage != nullptr && storage->device_type() == torch::kMPS);
-    size_t offset = static_cast<char *>(data) -
-                    static_cast<char *>(HostAddress(*storage));
-    size_t itemsize = c10::elementSize(dtype);
-    K2_CHECK_EQ(offset % itemsize, 0u)
-        << "An mps tensor of " << dtype << " cannot begin at byte " << offset
-        << " of its storage";
-    return MakeTensor(*storage, dtype, offset / itemsize, sizes, strides);
-  }
-
  private:
   at::Allocator *allocator_;  // NOT owned here
 };
@@ -176,6 +147,33 @@ RegionPtr NewMpsRegion(const torch::Tensor &tensor) {
   ans->num_bytes = storage.nbytes() - std::min(offset, storage.nbytes());
   ans->bytes_used = ans->num_bytes;
   return ans;
+}
+
+torch::Tensor MpsToTorch(const RegionPtr &region, void *data,
+                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
+                         torch::ScalarType dtype) {
+  bool on_host = dtype == torch::kDouble;
+  auto options = torch::dtype(dtype).device(
+      on_host ? torch::Device(torch::kCPU) : MpsDevice());
+  if (c10::multiply_integers(sizes) == 0)
+    return torch::empty_strided(sizes, strides, options);
+
+  if (on_host) {
+    // Wait now, because code that reads a tensor on the CPU does not wait.
+    region->context->Sync();
+    return torch::from_blob(
+        data, sizes, strides, [region](void *) {}, options);
+  }
+
+  auto *storage = static_cast<c10::Storage *>(region->deleter_context);
+  K2_CHECK(storage != nullptr && storage->device_type() == torch::kMPS);
+  size_t offset =
+      static_cast<char *>(data) - static_cast<char *>(HostAddress(*storage));
+  size_t itemsize = c10::elementSize(dtype);
+  K2_CHECK_EQ(offset % itemsize, 0u)
+      << "An mps tensor of " << dtype << " cannot begin at byte " << offset
+      << " of its storage";
+  return MakeTensor(*storage, dtype, offset / itemsize, sizes, strides);
 }
 
 torch::Tensor MpsReinterpret(const torch::Tensor &tensor,

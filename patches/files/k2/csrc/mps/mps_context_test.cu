@@ -60,7 +60,7 @@ TEST_F(MpsContextTest, ThereIsOneMpsDevice) {
   EXPECT_FALSE(cpu_->IsCompatible(*mps_));
   EXPECT_TRUE(mps_->OnHost());
   EXPECT_TRUE(mps_->SyncIfOnHost());
-  EXPECT_EQ(GetContext(torch::Device(torch::kMPS, 0)).get(), mps_.get());
+  EXPECT_EQ(GetContext(torch::Device(kTorchMps, 0)).get(), mps_.get());
 }
 
 TEST_F(MpsContextTest, TheHostReadsAndWritesInPlace) {
@@ -78,7 +78,7 @@ TEST_F(MpsContextTest, AllocationOfZeroBytesIsNullptr) {
   EXPECT_EQ(deleter_context, nullptr);
   Array1<float> empty(mps_, 0);
   EXPECT_EQ(ToTorch(empty).numel(), 0);
-  EXPECT_TRUE(ToTorch(empty).is_mps());
+  EXPECT_TRUE(IsMps(ToTorch(empty).device()));
 }
 
 TEST_F(MpsContextTest, ArraysAreCopiedToMpsAndBack) {
@@ -99,7 +99,7 @@ TEST_F(MpsContextTest, ATensorSharesTheMemoryOfAnArray) {
     array.Data()[2] = 7;
   }
   // The array is gone, and the tensor keeps the memory alive.
-  EXPECT_TRUE(tensor.is_mps());
+  EXPECT_TRUE(IsMps(tensor.device()));
   EXPECT_TRUE(torch::equal(tensor.cpu(), torch::tensor({2.0f, 7.0f})));
 
   tensor.mul_(2);
@@ -126,13 +126,13 @@ TEST_F(MpsContextTest, ToTorchKeepsTheShapeOfAnArray) {
 TEST_F(MpsContextTest, ToTorchReturnsDoublesOnTheCpuWithoutACopy) {
   Array1<double> array(mps_, std::vector<double>{0.1, 0.2});
   torch::Tensor tensor = ToTorch(array);
-  EXPECT_TRUE(tensor.is_cpu());
+  EXPECT_EQ(tensor.device().type(), torch::kCPU);
   EXPECT_EQ(tensor.data_ptr<double>(), array.Data());
 }
 
 TEST_F(MpsContextTest, EvalPtrWaitsForTheGpu) {
   torch::Tensor tensor =
-      torch::full({1 << 20}, 3, torch::device(torch::kMPS).dtype(torch::kInt));
+      torch::full({1 << 20}, 3, torch::device(kTorchMps).dtype(torch::kInt));
   const int32_t *data = EvalPtr<int32_t>(tensor);
   EXPECT_EQ(data[0], 3);
   EXPECT_EQ(data[(1 << 20) - 1], 3);

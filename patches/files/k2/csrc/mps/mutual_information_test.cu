@@ -63,8 +63,8 @@ TEST(MpsMutualInformationTest, ScoresAndGradientsEqualTheReference) {
                   expected = Reference(px_double, py_double);
     expected.sum().backward();
 
-    px = px.to(torch::kMPS);
-    py = py.to(torch::kMPS);
+    px = px.to(kTorchMps);
+    py = py.to(kTorchMps);
     torch::Tensor p = torch::empty({B, S + 1, T + 1}, px.options()),
                   given = MutualInformationMps(px, py, {}, p);
     std::vector<torch::Tensor> grads = MutualInformationBackwardMps(

@@ -19,27 +19,11 @@
 #ifndef K2_CSRC_MPS_STREAM_H_
 #define K2_CSRC_MPS_STREAM_H_
 
-#include <functional>
-
 #include "torch/all.h"
 #include "torch/mps.h"
 
-// torch queues work for the GPU in a stream.  The stream has one command buffer
-// at a time that is open for encoding.  A serial dispatch queue guards the
-// stream and this command buffer.  torch 2.15 and later versions have several
-// streams, and each thread has a current stream.  With these versions, "the
-// stream" below is the current stream of the calling thread.
-
 namespace k2 {
 namespace mps {
-
-/* Runs `f` inside of the dispatch queue of the stream, and returns when `f` has
-   returned.  Rethrows an exception of `f`.
-
-   Must not be called inside of the dispatch queue, because the call would wait
-   for itself.
- */
-void RunInStream(const std::function<void()> &f);
 
 /* Waits until the GPU is done with all work so far, of all threads and of all
    of torch's streams.  Without pending work, a call takes about 0.3

@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <stdexcept>
 
 #include "k2/csrc/blocking.h"
@@ -52,10 +53,14 @@ void Wait() {
   }
 }
 
-}  // namespace
+#if K2_TORCH_VERSION_MAJOR == 2 && K2_TORCH_VERSION_MINOR < 15
+// torch queues work for the GPU in a stream.  The stream has one command buffer
+// at a time that is open for encoding.  A serial dispatch queue guards the
+// stream and this command buffer.
 
+// Runs `f` inside of the dispatch queue of the stream, and returns when `f` has
+// returned.  Rethrows an exception of `f`.
 void RunInStream(const std::function<void()> &f) {
-  RefuseFork();
   // An exception must not leave a block that libdispatch runs.
   std::exception_ptr error;
   auto run = [&error, &f]() {
@@ -75,6 +80,9 @@ void RunInStream(const std::function<void()> &f) {
   });
   if (error) std::rethrow_exception(error);
 }
+#endif
+
+}  // namespace
 
 void Synchronize() {
   RefuseFork();

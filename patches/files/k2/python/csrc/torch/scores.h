@@ -111,15 +111,6 @@ inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
           static_cast<torch::DeviceIndex>(c->GetDeviceId())};
 }
 
-// Throws a TypeError, as torch does, if the device of `c` has no tensors of
-// type `t`.
-inline void CheckDtype(const ContextPtr &c, Dtype t) {
-  if (t == kDoubleDtype && HasNoDouble(c))
-    throw py::type_error(
-        "Cannot convert a MPS Tensor to float64 dtype as the MPS framework "
-        "doesn't support float64. Please use float32 instead.");
-}
-
 }  // namespace k2
 
 #endif  // K2_PYTHON_CSRC_TORCH_SCORES_H_
