@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import tomllib
+from mps_emulator.msl.air.functions import in_air
 
 from k2_mps_tests.apple import functions, wheels
 from k2_mps_tests.kernels import sources
@@ -35,7 +36,7 @@ def used_functions() -> dict[tuple[str, str], set[str]]:
     used = {}
     for file in files():
         for function in functions.called(file):
-            if found := functions.in_air(function):
+            if found := in_air(function):
                 used.setdefault(found, set()).add(file)
     return used
 

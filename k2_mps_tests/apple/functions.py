@@ -1,4 +1,4 @@
-"""Lists the functions of Metal's library that k2's kernels call, and their names in AIR."""
+"""Lists the functions of Metal's library that k2's kernels call."""
 
 import functools
 import re
@@ -11,24 +11,6 @@ from k2_mps_tests.kernels import sources
 _DEFINED = re.compile(r'define .*?@("[^"]+"|[\w.$]+)\(')
 _CALLED = re.compile(r'@("[^"]+"|[\w.$]+)\(')
 _LIBRARY = "_ZN5metal"
-_SIGNATURE = re.compile(
-    r"(?:[\w ]+ )?metal::(?P<space>(?:fast|precise)::)?(?P<name>\w+)(?:<[^>]*>)?\((?P<types>.*)\)"
-)
-# {type of C++: its name in AIR}.
-_TYPES = {
-    "float": "f32",
-    "half": "f16",
-    "int": "s.i32",
-    "unsigned int": "u.i32",
-    "long": "s.i64",
-    "unsigned long": "u.i64",
-}
-_LLVM = {"f32": "float", "f16": "half", "i32": "i32", "i64": "i64"}
-# Functions of the library for which Apple's compiler writes instructions of LLVM.
-_INSTRUCTIONS = ("select", "isnan", "isinf", "operator|", "all")
-# Functions whose names in AIR do not contain the type's sign.
-_UNSIGNED = ("clz", "ctz", "popcount", "load", "store", "xchg")
-_SHUFFLES = ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast")
 
 
 @functools.cache
@@ -62,70 +44,3 @@ def called(file):
         ["c++filt"], input="\n".join(sorted(found)), capture_output=True, text=True, check=True
     )
     return set(shown.stdout.split("\n")) - {""}
-
-
-def in_air(function):
-    """Returns (name in AIR, type of LLVM) of a C++ function; None if Apple writes instructions.
-
-    Raises ValueError for a function that this module does not know.
-    """
-    match = _SIGNATURE.fullmatch(function)
-    if match is None:
-        if re.match(r"(_ZN5metal6select|.*metal::operator\|)", function):
-            return None
-        raise ValueError(function)
-    name, space = match["name"], match["space"] or ""
-    if name in _INSTRUCTIONS:
-        return None
-    types = match["types"].split(", ")
-    if name in ("threadgroup_barrier", "simdgroup_barrier"):
-        return f"air.{'wg' if name[0] == 't' else 'simdgroup'}.barrier", "void (i32, i32)"
-    if name == "atomic_thread_fence":
-        return "air.atomic.fence", "void (i32, i32, i32)"
-    if found := re.fullmatch(r"atomic_(?:fetch_)?(\w+)_explicit", name):
-        return _atomic(found[1], types)
-    if name in ("simd_ballot", "simd_all", "simd_any"):
-        result = "i64" if name == "simd_ballot" else "i1"
-        return f"air.{name}{'.i64' * (name == 'simd_ballot')}", f"{result} (i1)"
-    return _of_numbers(name, "fast_" if space == "fast::" else "", types)
-
-
-def _of_numbers(name, prefix, types):
-    """The name and the type of a function whose first parameter is a number or a vector."""
-    vector = re.fullmatch(r"(.*) __vector\((\d)\)", types[0])
-    short = _TYPES[vector[1] if vector else types[0]]
-    scalar = _LLVM[short.split(".")[-1]]
-    value = f"<{vector[2]} x {scalar}>" if vector else scalar
-    is_float = short[0] == "f"
-    if is_float:
-        name = {"abs": "fabs", "max": "fmax", "min": "fmin"}.get(name, name)
-    if name in _UNSIGNED:
-        short = short.split(".")[-1]
-    if vector:
-        short = f"v{vector[2]}{short}"
-    parameters = [value]
-    if name.startswith("simd_"):
-        parameters += ["i16"] * (name[5:] in _SHUFFLES)
-    elif name in ("clz", "ctz"):
-        parameters.append("i1")
-    elif name == "frexp":
-        parameters.append("ptr")
-    else:
-        parameters *= len(types)
-    return f"air.{prefix}{name}.{short}", f"{value} ({', '.join(parameters)})"
-
-
-def _atomic(operation, types):
-    """The name and the type of an atomic operation.
-
-    The last parameters are the order, the scope of threads, and whether the memory is volatile.
-    """
-    space = "local" if "CLlocal" in types[0] else "global"
-    pointer = f"ptr addrspace({3 if space == 'local' else 1})"
-    type = _TYPES[re.search(r"_atomic<([\w ]+)>", types[0])[1]]
-    if operation in _UNSIGNED:
-        type = type.split(".")[-1]
-    value = _LLVM[type.split(".")[-1]]
-    parameters = [pointer] + [value] * (operation != "load") + ["i32", "i32", "i1"]
-    result = "void" if operation == "store" else value
-    return f"air.atomic.{space}.{operation}.{type}", f"{result} ({', '.join(parameters)})"

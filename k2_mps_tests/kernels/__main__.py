@@ -34,6 +34,12 @@ def main():
         help="launches of each case on mps; all must give the same bits (default: 2)",
     )
     parser.add_argument(
+        "--metallib",
+        type=Path,
+        metavar="FOLDER",
+        help="launch the kernels of FILE.metallib in a folder, not those of the texts",
+    )
+    parser.add_argument(
         "--validated",
         action="store_true",
         help="turn Metal's validation on: an access outside of memory makes the exit status 1",
@@ -62,8 +68,9 @@ def main():
         help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
     )
     options = parser.parse_args()
-    if (options.names or options.validated) and (options.prepare or options.device == "cuda"):
-        parser.error("FILE and --validated are only for checks on mps")
+    only_on_mps = options.names or options.validated or options.metallib
+    if only_on_mps and (options.prepare or options.device == "cuda"):
+        parser.error("FILE, --metallib and --validated are only for checks on mps")
     if options.validated:
         words = [word for word in sys.argv[1:] if word != "--validated"]
         sys.exit(validated.run([sys.executable, "-m", "k2_mps_tests.kernels", *words]))
@@ -87,7 +94,7 @@ def _run(options):
         unknown = set(options.names) - set(sources.names())
         if unknown:
             raise LookupError(f"no file of kernels is called {', '.join(sorted(unknown))}")
-        return on_mps.run(names=options.names, runs=options.runs)
+        return on_mps.run(names=options.names, runs=options.runs, metallibs=options.metallib)
     if runner.first_gpu() is None:
         return runner.NO_GPU
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from k2_mps_tests import gpu_times
 from k2_mps_tests.kernels import runner, sources
 
 
-def run(say=print, names=(), runs=2):
+def run(say=print, names=(), runs=2, metallibs=None):
     """Runs the checks; returns an exit status.
 
     For each kernel, prints a line of facts, and a line with the GPU's times of the case that takes
@@ -22,6 +22,8 @@ def run(say=print, names=(), runs=2):
       say: a function that prints a line.
       names: the names of files of kernels, without .metal; empty for all files.
       runs: how often to launch each case.
+      metallibs: a folder with a file .metallib for each file of kernels, whose kernels are launched
+        instead of those of the texts.
     Raises:
       LookupError: a file or a kernel has no check.
     """
@@ -30,8 +32,12 @@ def run(say=print, names=(), runs=2):
     def outcomes():
         for name in names or sources.names():
             began = time.monotonic()
-            library = torch.mps.compile_shader(sources.text(name))
-            say(f"{name}: seconds to compile {time.monotonic() - began:.1f}")
+            if metallibs is None:
+                library, done = torch.mps.compile_shader(sources.text(name)), "compile"
+            else:
+                file = str(metallibs / f"{name}.metallib")
+                library, done = torch.mps.load_metallib(file), "load"
+            say(f"{name}: seconds to {done} {time.monotonic() - began:.1f}")
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
             times, most = collections.defaultdict(list), collections.Counter()

@@ -6,7 +6,10 @@ from k2mps.core import errors, project
 
 pytest.importorskip("mps_emulator", reason="the emulator's front end reads the kernels")
 
-from k2_mps_tests.apple import facts, functions, wheels  # noqa: E402
+from mps_emulator.msl.air import metallib  # noqa: E402
+from mps_emulator.msl.air.functions import in_air  # noqa: E402
+
+from k2_mps_tests.apple import facts, wheels  # noqa: E402
 
 
 def known(name):
@@ -35,24 +38,34 @@ def test_each_argument_is_described_as_apples_compiler_describes_it():
 
 
 def test_names_in_air():
-    assert functions.in_air("metal::precise::exp(float)") == ("air.exp.f32", "float (float)")
-    assert functions.in_air("metal::fast::exp(float __vector(4))") == (
+    assert in_air("metal::precise::exp(float)") == ("air.exp.f32", "float (float)")
+    assert in_air("metal::fast::exp(float __vector(4))") == (
         "air.fast_exp.v4f32",
         "<4 x float> (<4 x float>)",
     )
-    assert functions.in_air(
+    assert in_air(
         "unsigned int metal::simd_shuffle<unsigned int, void>(unsigned int, unsigned short,"
         " unsigned long)"
     ) == ("air.simd_shuffle.u.i32", "i32 (i32, i16)")
-    assert functions.in_air("metal::isnan(float)") is None
+    assert in_air("metal::isnan(float)") is None
     with pytest.raises(ValueError):
-        functions.in_air("something_else(float)")
+        in_air("something_else(float)")
 
 
-def test_the_wheels_say_the_same():
+@pytest.fixture(scope="module")
+def libraries():
     try:
-        libraries = wheels.load(Environment(project.find()))
+        return wheels.load(Environment(project.find()))
     except errors.K2mpsError as error:
         pytest.skip(f"{error.message}: {error.why}")
+
+
+def test_the_wheels_say_the_same(libraries):
     found = facts.read(libraries, facts.used_functions())
     assert facts.text(found) == facts.text(facts.load())
+
+
+def test_the_emulator_writes_the_container_of_torch(libraries):
+    library = libraries["torch==2.14.1"]
+    kernels = [(name, library.bitcode(name)) for name in library.kernels]
+    assert metallib.write(kernels) == library.content

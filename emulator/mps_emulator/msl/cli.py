@@ -64,6 +64,21 @@ def _parser():
     metallib.add_argument("--clang", help="the path of clang++")
     metallib.set_defaults(run=_build_metallib)
 
+    air = commands.add_parser(
+        "metallib",
+        help="compile to a .metallib, a library of AIR 2.6 for macOS 14",
+        description="The options are those of Apple's compiler `metal`.",
+    )
+    air.add_argument("source", metavar="FILE.metal")
+    air.add_argument("-o", "--output", required=True, metavar="FILE.metallib")
+    air.add_argument("-I", dest="include", action="append", default=[], metavar="FOLDER")
+    air.add_argument(
+        "-fno-fast-math", action="store_true", required=True, help="the only mode that is supported"
+    )
+    air.add_argument("-mmacosx-version-min", choices=["14.0"], default="14.0")
+    air.add_argument("--clang", help="the path of clang++")
+    air.set_defaults(run=_metallib, fast_math=False)
+
     ptx = commands.add_parser(
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
@@ -130,6 +145,11 @@ def _build_metallib(options):
         options.clang,
         options.cache,
     )
+    return 0
+
+
+def _metallib(options):
+    _program(options, options.source, options.source).build_metallib(options.output)
     return 0
 
 

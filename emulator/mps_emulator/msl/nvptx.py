@@ -118,11 +118,15 @@ def finish(ir, kernels):
         any optimization.
     Returns the changed text.
     """
-    ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
-    ir = _DECLARATION.sub(r"\1addrspace(3)", ir)
-    ir = _USE.sub(r"\1", ir)
+    ir = _DECLARATION.sub(r"\1addrspace(3)", use_threadgroup_memory(ir))
     ir = _FUNCTION.sub("define internal ", ir)
     return ir + _limits_of_threads(kernels)
+
+
+def use_threadgroup_memory(ir):
+    """Puts threadgroup variables into address space 3."""
+    ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
+    return _USE.sub(r"\1", ir)
 
 
 def _limits_of_threads(kernels):

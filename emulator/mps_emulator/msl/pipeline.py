@@ -5,6 +5,7 @@ import re
 import tempfile
 
 from . import codegen, lexer, nvptx, toolchain
+from .air import metallib, writing
 from .diagnostics import Diagnostic, Location, SourceMap
 from .errors import Refused, ToolError
 from .rewriting import Rewriter
@@ -150,6 +151,37 @@ class Program:
                     *kind, self.fast_math, _write(folder, "finished.ll", finished), output
                 )
             )
+        return kernels
+
+    def build_metallib(self, output):
+        """Compiles the program to a .metallib, a library of AIR 2.6 for macOS 14.
+
+        output: the path of the new file.
+
+        The program must be without fast math.
+
+        Raises the exceptions of analyse(), and ToolError for features that the emulator cannot
+        write as AIR.
+        """
+        assert not self.fast_math
+        text, kernels = self.analyse()
+        modules = []
+        with _scratch_folder(output) as folder:
+            rewritten, after = self._with_entries(text, kernels, writing.entry)
+            source = _write(folder, _PARSED_FILE, f"{_PREFACE}{_NAMES}{rewritten}{after}\n")
+            ir = os.path.join(folder, "program.ll")
+            self._compile(toolchain.air_ir_command(self.clang, source, ir))
+            with open(ir, encoding="utf-8") as file:
+                prepared = _write(folder, "prepared.ll", writing.prepare(file.read()))
+            for command in toolchain.air_passes(self.clang, prepared, ir):
+                self._compile(command)
+            with open(ir, encoding="utf-8") as file:
+                written = writing.Modules(file.read(), os.path.basename(self.name))
+            for number, kernel in enumerate(kernels):
+                module = written.module(number, kernel)
+                modules.append((kernel.name, toolchain.assemble_air(module)))
+        with open(output, "wb") as file:
+            file.write(metallib.write(modules))
         return kernels
 
     def _compile(self, command):

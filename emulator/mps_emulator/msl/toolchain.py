@@ -205,3 +205,42 @@ def _nvptx_options(gpu):
         f"--target=nvptx64-nvidia-cuda -Xclang -target-cpu -Xclang {gpu}"
         " -Xclang -target-feature -Xclang +ptx78 -O3"
     ).split()
+
+
+# The target whose address spaces air/writing.py changes to those of AIR.  AMD's GPUs could keep an
+# array in a vector of 32 components, which AIR lacks.
+_AIR_OPTIONS = """
+    --target=amdgcn-amd-amdhsa -nogpulib -O2 -S -emit-llvm -fno-vectorize -fno-slp-vectorize
+    -mllvm -disable-promote-alloca-to-vector
+""".split()
+
+
+def air_ir_command(clang, source, output):
+    """Returns the command that compiles rewritten text to LLVM's IR for air/writing.py."""
+    # A GPU may not join a product and a sum: the text could then have another result.
+    options = [*dialect_options(False), "-ffp-contract=off", "-DMSL_CODE", "-DMSL_AIR"]
+    passes = ["-Xclang", "-disable-llvm-passes"]
+    return [clang, *options, *_AIR_OPTIONS, *passes, source, "-o", output]
+
+
+def air_passes(clang, source, output):
+    """Returns the commands that optimize LLVM's IR, so that all pointers have an address space."""
+    first = [clang, "-x", "ir", "-w", *_AIR_OPTIONS]
+    # All functions are inlined, as Apple's compiler does.
+    inlined = [*first, "-mllvm", "-inline-threshold=1000000", source, "-o", output]
+    # The first run finds the address spaces after the passes that use them.
+    return inlined, [*first, "-fno-unroll-loops", output, "-o", output]
+
+
+def assemble_air(text):
+    """Returns the bitcode of a module whose pointers have types.  Raises ToolError."""
+    program = os.environ.get("MPS_EMULATOR_LLVM_AS") or "llvm-as-14"
+    if shutil.which(program) is None:
+        raise ToolError(
+            f"{program} is not found, and later releases of LLVM do not write pointers with types: "
+            "apt-get install llvm-14, or set MPS_EMULATOR_LLVM_AS to the path of llvm-as"
+        )
+    done = subprocess.run([program, "-", "-o", "-"], input=text.encode(), capture_output=True)
+    if done.returncode != 0:
+        raise ToolError(f"{program} refuses a module of AIR: " + done.stderr.decode())
+    return done.stdout

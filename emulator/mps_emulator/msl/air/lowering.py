@@ -45,7 +45,7 @@ def lower(module, number, check_races=False):
     text, shims = _replace_declarations(text, module)
     text = _add_sites(text)
     text = _use_executors_memory(text, variables)
-    text = _make_internal(text)
+    text = make_internal(text)
     return "\n".join([text, *shims, _entry(module, number), ""])
 
 
@@ -95,7 +95,7 @@ def _reset_attributes(text, check_races):
     return re.sub(r"^(define (?!.*#\d).*) \{$", rf"\1{added} {{", text, flags=re.M)
 
 
-def _make_internal(text):
+def make_internal(text):
     """Makes all functions and variables internal, because the library has several modules."""
     text = re.sub(rf"^define {_LINKAGE}", "define internal ", text, flags=re.M)
     kept = r"((?:local_)?unnamed_addr )?(global|constant) "

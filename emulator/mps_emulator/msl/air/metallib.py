@@ -1,6 +1,7 @@
-"""Reads .metallib, the container of compiled kernels."""
+"""Reads and writes .metallib, the container of compiled kernels."""
 
 import dataclasses
+import hashlib
 import struct
 
 from ..errors import ToolError
@@ -12,6 +13,12 @@ _SIZE_AT = 16
 _PARTS = struct.Struct("<8Q")
 _PARTS_AT = _SIZE_AT + _SIZE.size
 _KERNEL = 2
+# What follows the magic number of a container for macOS 14.
+_MACOS_14 = struct.pack("<6H", 0x8001, 2, 7, 0x8100, 14, 0)
+_AIR_AND_LANGUAGE = struct.pack("<4H", 2, 6, 3, 1)
+# Before the bitcode stand a magic number, a version, the place, the size, and a processor.
+_WRAPPER = struct.Struct("<5I")
+_BITCODE = b"BC\xc0\xde"
 
 
 @dataclasses.dataclass
@@ -106,3 +113,40 @@ def _is_container(content, at):
         return False
     sizes = _SIZE.unpack_from(content, at + _SIZE_AT) + _PARTS.unpack_from(content, at + _PARTS_AT)
     return max(sizes) <= rest
+
+
+def write(kernels):
+    """Returns the content of a container of AIR 2.6 for macOS 14, like that of torch.
+
+    kernels: [(name, bitcode)].
+    """
+    entries, modules = [], []
+    offset = 0
+    for number, (name, bitcode) in enumerate(kernels):
+        if bitcode[:4] == _BITCODE:
+            size = len(bitcode)
+            bitcode = _WRAPPER.pack(0x0B17C0DE, 0, _WRAPPER.size, size, 0xFFFFFFFF) + bitcode
+            bitcode += bytes(-len(bitcode) % 16)
+        # No kernel has the two lists of further fields: each has the size 8.
+        places = struct.pack("<3Q", 8 * number, 8 * number, offset)
+        fields = _field(b"NAME", name.encode() + b"\0") + _field(b"TYPE", bytes([_KERNEL]))
+        fields += _field(b"HASH", hashlib.sha256(bitcode).digest())
+        fields += _field(b"MDSZ", _SIZE.pack(len(bitcode))) + _field(b"OFFT", places)
+        fields += _field(b"VERS", _AIR_AND_LANGUAGE) + b"ENDT"
+        entries.append(struct.pack("<I", len(fields) + 4) + fields)
+        modules.append(bitcode)
+        offset += len(bitcode)
+    functions = b"".join(entries)
+    lists = (struct.pack("<I", 4) + b"ENDT") * len(kernels)
+    begin = _PARTS_AT + _PARTS.size
+    first = begin + 4 + len(functions) + 4
+    second = first + len(lists)
+    modules_at = second + len(lists)
+    parts = (begin, len(functions), first, len(lists), second, len(lists), modules_at, offset)
+    head = _MAGIC + _MACOS_14 + _SIZE.pack(modules_at + offset) + _PARTS.pack(*parts)
+    count = struct.pack("<I", len(kernels))
+    return b"".join([head, count, functions, b"ENDT", lists, lists, *modules])
+
+
+def _field(tag, content):
+    return tag + struct.pack("<H", len(content)) + content

@@ -12,6 +12,8 @@ using vec = __msl::vec<T, N>;
 // clang-format off
 #ifdef __NVPTX__
 #include "target_nvptx.h"
+#elif defined(MSL_AIR)
+#include "target_air.h"
 #else
 #include "target_host.h"
 #endif

@@ -1,0 +1,156 @@
+"""Rewrites a function's text for LLVM 14, in which a pointer's type names the type of its pointee.
+
+AIR before version 2.8 needs such pointers.  Here, all pointers become pointers to i8, and an
+instruction that needs another type converts the pointer first.
+"""
+
+import re
+
+from .module import split
+
+_SPACE = r"ptr(?P<space>(?: addrspace\(\d\))?)"
+_VARIABLE = r"(?P<variable>@[\w.$]+)"
+# A pointer that is a constant: a global variable, or an element of a global variable.
+_CONSTANT = re.compile(
+    rf"getelementptr (?P<inbounds>inbounds )?\((?P<type>[^()]*?), {_SPACE} (?P<base>@[\w.$]+)"
+    rf"(?P<indices>(?:, [^(),]*)+)\)|{_VARIABLE}"
+)
+_ALLOCA = re.compile(r"(?P<result>%\S+) = alloca (?P<type>.+?)(?P<rest>, align \d+)?")
+_LOAD = re.compile(rf"(?P<result>%\S+) = load (?P<type>.+?), {_SPACE} (?P<place>.+)")
+_STORE = re.compile(rf"store (?P<value>.+), {_SPACE} (?P<place>.+?)(?P<rest>, align \d+)?")
+_ELEMENT = re.compile(
+    rf"(?P<result>%\S+) = getelementptr (?P<inbounds>inbounds )?(?P<type>.+?), {_SPACE} "
+    r"(?P<rest>.+)"
+)
+_CALL = re.compile(r"(?P<head>.*call \S.*?@(?P<name>[\w.]+))\((?P<arguments>.*)\)")
+
+
+class TypedPointers:
+    """Rewrites the lines of a function.
+
+    structures: {name of a structure: the text of its type}.
+    variables:  {name of a global variable: (its type, its address space as text)}.
+    """
+
+    def __init__(self, structures, variables):
+        self._structures = structures
+        self._variables = variables
+        self._count = 0
+
+    def lines(self, line):
+        """Returns the lines of LLVM 14 for a line of the function's body."""
+        for pattern, rewrite in (
+            (_ALLOCA, self._alloca),
+            (_LOAD, self._load),
+            (_STORE, self._store),
+            (_ELEMENT, self._element),
+            (_CALL, self._call),
+        ):
+            if match := pattern.fullmatch(line):
+                return rewrite(**match.groupdict())
+        return [self.constants(line)]
+
+    def constants(self, text):
+        """Rewrites the types of pointers, and the constants that are pointers."""
+        return pointers(_CONSTANT.sub(self._constant, text))
+
+    def _constant(self, match):
+        name = match["base"] or match["variable"]
+        if name not in self._variables:
+            return match[0]  # a function
+        type, space = self._variables[name]
+        variable = f"bitcast ({type}{space}* {name} to i8{space}*)"
+        if match["base"] is None:
+            return variable
+        given = match["type"]
+        inside = self._type_inside(given, split(match["indices"].removeprefix(", "))[1:])
+        return (
+            f"bitcast ({inside}{space}* getelementptr {match['inbounds'] or ''}({given}, "
+            f"{given}{space}* bitcast ({type}{space}* {name} to {given}{space}*)"
+            f"{match['indices']}) to i8{space}*)"
+        )
+
+    def _new_name(self):
+        self._count += 1
+        return f"%air.{self._count}"
+
+    def _converted(self, space, place, type):
+        """Returns (a line that converts a pointer, the pointer to `type` with its type)."""
+        name = self._new_name()
+        return f"{name} = bitcast i8{space}* {self.constants(place)} to {type}{space}*", (
+            f"{type}{space}* {name}"
+        )
+
+    def _alloca(self, result, type, rest):
+        name = self._new_name()
+        return [f"{name} = alloca {type}{rest or ''}", f"{result} = bitcast {type}* {name} to i8*"]
+
+    def _load(self, result, type, space, place):
+        place, *rest = split(place)
+        type = pointers(type)
+        line, place = self._converted(space, place, type)
+        return [line, ", ".join([f"{result} = load {type}", place, *rest])]
+
+    def _store(self, value, space, place, rest):
+        type = pointers(leading_type(value))
+        line, place = self._converted(space, place, type)
+        return [line, f"store {self.constants(value)}, {place}{rest or ''}"]
+
+    def _element(self, result, inbounds, type, space, rest):
+        place, *indices = split(rest)
+        line, place = self._converted(space, place, type)
+        name = self._new_name()
+        inside = self._type_inside(type, indices[1:])
+        operands = ", ".join([type, place, *indices])
+        return [
+            line,
+            f"{name} = getelementptr {inbounds or ''}{operands}",
+            f"{result} = bitcast {inside}{space}* {name} to i8{space}*",
+        ]
+
+    def _call(self, head, name, arguments):
+        lines, given = [], []
+        for argument in split(arguments):
+            match = re.fullmatch(rf"{_SPACE} (?P<place>.+)", argument)
+            if match and name.startswith("air."):
+                line, argument = self._converted(match["space"], match["place"], pointee(name))
+                lines.append(line)
+            given.append(self.constants(argument))
+        name = re.sub(r"\.p(\d)\b", r".p\1i8", name)
+        head = head[: head.rindex("@") + 1] + name
+        return [*lines, f"{pointers(head)}({', '.join(given)})"]
+
+    def _type_inside(self, type, indices):
+        """Returns the type of the element that the indices of getelementptr choose."""
+        for index in indices:
+            type = self._structures.get(type, type)
+            if array := re.fullmatch(r"[\[<]\d+ x (.*)[\]>]", type):
+                type = array[1]
+            else:
+                type = split(type.strip("{} "))[int(index.split()[-1])]
+        return type
+
+
+def pointers(text):
+    """Replaces types of pointers by pointers to i8."""
+    return re.sub(r"\bptr\b( addrspace\(\d\))?", lambda found: f"i8{found[1] or ''}*", text)
+
+
+def pointee(name):
+    """Returns the type to which a pointer points that a function of AIR takes."""
+    if name.startswith("air.frexp."):
+        return "i32"
+    last = name.rpartition(".")[2]
+    return {"f32": "float"}.get(last, last)
+
+
+def leading_type(text):
+    """Returns the type at the beginning of the text of a value."""
+    if text[0] not in "[<{":
+        return re.match(r"ptr(?: addrspace\(\d\))?|%\"[^\"]+\"|\S+", text)[0]
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter in "[<{") - (letter in "]>}")
+        if depth == 0:
+            return text[: position + 1]
+    return text
