@@ -12,6 +12,8 @@ import torch
 VOCABULARY = 500
 TOPOLOGY = 30  # symbols of the graph for decoding
 CHUNK = 32  # frames of a chunk of streaming
+CONTEXTS = 8  # most contexts of a stream of RNN-T decoding
+SEARCHED = 20  # frames of RNN-T decoding
 BEAM = 8.0
 # The names of operations whose times do not depend on B, T and S.
 COPY, DISPATCH, GATE = (
@@ -183,6 +185,34 @@ def _decoding(size, device):
 
     yield "intersect_dense_pruned", whole
     yield f"OnlineDenseIntersecter, chunks of {CHUNK}", streaming
+    yield f"RnntDecodingStreams, {SEARCHED} frames", _lazily(lambda: _search(size, device))
+
+
+def _search(size, device):
+    """Returns the search of a transducer's decoder, with a graph that allows all symbols."""
+    num_seqs, _, _ = size
+    torch.manual_seed(0)
+    scores = torch.randn(SEARCHED, num_seqs * CONTEXTS, VOCABULARY) * 2
+    scores = scores.log_softmax(-1).to(device)
+    graph = k2.trivial_graph(VOCABULARY - 1).to(device)
+    config = k2.RnntDecodingConfig(
+        vocab_size=VOCABULARY,
+        decoder_history_len=2,
+        beam=20.0,
+        max_contexts=CONTEXTS,
+        max_states=64,
+    )
+
+    def search():
+        streams = k2.RnntDecodingStreams(
+            [k2.RnntDecodingStream(graph) for _ in range(num_seqs)], config
+        )
+        for frame in scores:
+            shape, _ = streams.get_contexts()
+            streams.advance(frame[: shape.tot_size(1)])
+        streams.terminate_and_flush_to_streams()
+
+    return search
 
 
 def _swoosh(name, size, device):

@@ -217,6 +217,23 @@ class TestEachDevice(unittest.TestCase):
             assert total.tolist() == [0.75]
             assert a.grad.tolist() == [1, 1, 1]
 
+    def test_pruned_ranges_to_lattice(self):
+        # The tensors are not contiguous: k2 reads them by their strides.
+        ranges = torch.tensor([[0, 7, 1, 7], [0, 7, 1, 7]],
+                              dtype=torch.int32)[None, :, ::2]
+        frames = torch.tensor([2, 7], dtype=torch.int32)[::2]
+        symbols = torch.tensor([[1, 7]])[:, ::2]
+        logits = torch.arange(8.).reshape(2, 2, 2).permute(2, 1, 0)[None]
+        for device in self.devices:
+            arcs, arc_map = k2.pruned_ranges_to_lattice(
+                *(x.to(device) for x in (ranges, frames, symbols, logits)))
+            lattice = k2.Fsa(arcs)
+            assert lattice.device == device
+            assert lattice[0].arcs.values()[:, :3].tolist() == [
+                [0, 1, 1], [0, 2, 0], [1, 3, 0], [2, 3, 1], [3, 4, -1]]
+            assert lattice.scores.tolist() == [4, 0, 2, 5, 0]
+            assert arc_map.tolist() == [4, 0, 2, 5, -1]
+
     def test_swoosh_and_its_gradient(self):
         x = torch.linspace(-12, 12, 97)
         weights = torch.ones_like(x)
