@@ -195,13 +195,7 @@ print(*sorted(name for name in sys.modules if name.startswith(("k2.mps.", "k2.co
 """
 
 
-def test_a_build_without_mps_loads_only_what_other_devices_use():
+def test_a_build_without_mps_loads_no_module_of_mps():
     result = python("-c", LOADED_WITHOUT_MPS)
     assert result.returncode == 0, result.stderr
-    # These four modules have functions that k2 imports by name.
-    assert result.stdout.split() == [
-        "k2.mps.bridge",
-        "k2.mps.dense",
-        "k2.mps.no_graph",
-        "k2.mps.sums",
-    ]
+    assert result.stdout.split() == []
