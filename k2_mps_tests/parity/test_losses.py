@@ -15,7 +15,8 @@ def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
     am = torch.randn(B, T, C).to(dtype).to(device).requires_grad_(True)
     lm = torch.randn(B, S + 1, C).to(dtype).to(device).requires_grad_(True)
     symbols = torch.randint(1, C, (B, S)).to(device)
-    boundary = torch.tensor([[0, 0, S, T], [0, 0, S - 2, T - 3], [0, 0, 1, 4]]).to(device)
+    # The last sequence has as many symbols as frames.
+    boundary = torch.tensor([[0, 0, S, T], [0, 0, S - 2, T - 3], [0, 0, 4, 4]]).to(device)
     return am, lm, symbols, boundary
 
 
