@@ -26,6 +26,12 @@ def load() -> dict:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
+def known(name: str) -> str | None:
+    """Returns the type of a function of AIR in the wheels, or None."""
+    found = [load()[package].get(name) for package in wheels.PACKAGES]
+    return next((type for type in found if type), None)
+
+
 def files() -> list[str]:
     """Returns the names of k2's files of kernels, without .metal."""
     return [name for name in sources.names() if sources.path(name).parent == sources.KERNELS]

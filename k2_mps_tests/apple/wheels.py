@@ -68,24 +68,32 @@ def arguments(library: metallib.Metallib, builtins: set[str]) -> set[tuple]:
     """Returns how Apple's compiler describes arguments, from a sample of the kernels.
 
     The sample has kernels with each of the built-in values `builtins`, if the library has any.
-
-    A buffer is ("buffer", address space, whether it has a size, whether it is written), a scalar's
-    type is ("type", name, size, alignment), and a built-in value is (its name, type of LLVM).
     """
     found = set()
     kernels = library.kernels
     sample = kernels[:: max(len(kernels) // _SAMPLE, 1)]
     sample += _having(library, {f"air.{builtin}" for builtin in builtins}, _OF_EACH_BUILTIN)
     for kernel in sample:
-        for argument in _module(library, kernel).arguments:
-            fields = argument.fields
-            if argument.kind != "buffer":
-                found.add((argument.kind, argument.type))
-                continue
-            written = "read_write" in fields or "write" in fields
-            found.add(("buffer", fields["address_space"], "buffer_size" in fields, written))
-            # A pointer to void has no size.
-            if "struct_type_info" not in fields and "arg_type_size" in fields:
-                size, alignment = fields["arg_type_size"], fields["arg_type_align_size"]
-                found.add(("type", fields["arg_type_name"], size, alignment))
+        found |= described(_module(library, kernel))
+    return found
+
+
+def described(module: Module) -> set[tuple]:
+    """Returns how a module describes the arguments of its kernel.
+
+    A buffer is ("buffer", address space, whether it has a size, whether it is written), a scalar's
+    type is ("type", name, size, alignment), and a built-in value is (its name, type of LLVM).
+    """
+    found = set()
+    for argument in module.arguments:
+        fields = argument.fields
+        if argument.kind != "buffer":
+            found.add((argument.kind, argument.type))
+            continue
+        written = "read_write" in fields or "write" in fields
+        found.add(("buffer", fields["address_space"], "buffer_size" in fields, written))
+        # A pointer to void has no size.
+        if "struct_type_info" not in fields and "arg_type_size" in fields:
+            size, alignment = fields["arg_type_size"], fields["arg_type_align_size"]
+            found.add(("type", fields["arg_type_name"], size, alignment))
     return found

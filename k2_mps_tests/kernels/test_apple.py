@@ -1,5 +1,7 @@
 """Each function and each argument of k2's kernels is as Apple's compiler writes it."""
 
+import shutil
+
 import pytest
 from k2mps.build.environment import Environment
 from k2mps.core import errors, project
@@ -8,25 +10,25 @@ pytest.importorskip("mps_emulator", reason="the emulator's front end reads the k
 
 from mps_emulator.msl.air import metallib  # noqa: E402
 from mps_emulator.msl.air.functions import in_air  # noqa: E402
+from mps_emulator.msl.pipeline import Program  # noqa: E402
 
-from k2_mps_tests.apple import facts, wheels  # noqa: E402
-
-
-def known(name):
-    """Returns the type of a function of AIR in the wheels, or None."""
-    found = [facts.load()[package].get(name) for package in wheels.PACKAGES]
-    return next((type for type in found if type), None)
+from k2_mps_tests.apple import check, facts, wheels  # noqa: E402
+from k2_mps_tests.kernels import sources  # noqa: E402
 
 
 def test_each_function_has_the_type_that_apples_compiler_wrote():
     used = facts.used_functions()
     assert len(used) > 50
-    wrong = {name: (type, known(name)) for name, type in used if known(name) not in (None, type)}
+    wrong = {
+        name: (type, facts.known(name))
+        for name, type in used
+        if facts.known(name) not in (None, type)
+    }
     assert wrong == {}
 
 
 def test_a_function_that_no_wheel_has_is_listed():
-    missing = {name for name, _ in facts.used_functions() if known(name) is None}
+    missing = {name for name, _ in facts.used_functions() if facts.known(name) is None}
     assert missing == set(facts.load()["elsewhere"])
 
 
@@ -69,3 +71,21 @@ def test_the_emulator_writes_the_container_of_torch(libraries):
     library = libraries["torch==2.14.1"]
     kernels = [(name, library.bitcode(name)) for name in library.kernels]
     assert metallib.write(kernels) == library.content
+
+
+@pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
+def test_a_metallib_is_checked(tmp_path, monkeypatch):
+    path = tmp_path / "graph_index.metallib"
+    program = Program(str(sources.path(path.stem)), path.stem, [str(sources.ROOT)], fast_math=False)
+    program.build_metallib(str(path))
+    content = path.read_bytes()
+    monkeypatch.setattr(facts, "files", lambda: ["graph_index"])
+    assert list(check.problems(b"before" + content + b"after")) == []
+    assert list(check.problems(b"")) == ["graph_index is missing"]
+    assert b"air.wg.barrier" in content
+    [problem] = check.problems(content.replace(b"air.wg.barrier", b"air.wg.carrier"))
+    assert problem == "graph_index calls air.wg.carrier, which facts.toml lacks"
+    known = {**facts.load()["torch==2.14.1"], **facts.load()["mlx-metal==0.32.4"]}
+    monkeypatch.setattr(facts, "known", {**known, "air.wg.barrier": "void (i32)"}.get)
+    [problem] = check.problems(content)
+    assert problem == "graph_index calls air.wg.barrier as void (i32, i32), not void (i32)"

@@ -4,6 +4,7 @@ In place of Metal's compiler, the tests use a program that notes its arguments i
 The CMake code is k2's own.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from k2mps.series import series_file
 
+from k2_mps_tests.kernels import sources
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
@@ -142,6 +144,16 @@ def test_the_output_of_a_compiler_is_embedded_without_a_change(tree):
     # For kernels that k2 compiles at run time, metal.mm also turns off fast math.
     assert "-fno-fast-math" in arguments
     assert arguments[arguments.index("-I") + 1] == str(tree.folder)
+
+
+@pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
+def test_the_emulators_front_end_is_a_compiler(tree):
+    from mps_emulator.msl.air import metallib
+
+    tree.configure(f"{sys.executable};{sources.FRONT_END};metallib")
+    name, size, rest = tree.shown().split(b"\n", 2)
+    assert metallib.Metallib(rest).kernels == [name.decode()]
+    assert rest[int(size) :] == FULL.encode()
 
 
 def test_after_a_change_of_a_header_the_compiler_runs_again(tree):

@@ -45,12 +45,7 @@ def main():
     print(json.dumps(provenance.build_info(), indent=1))
     if reason := k2.mps.unavailable_reason():
         print(f"k2 cannot use mps: {reason}")
-    compiled = list(Path(_k2.__file__).parents[1].rglob("mps/kernels/*.metallib"))
-    items.measured(
-        torch=torch.__version__,
-        mps=torch.backends.mps.is_available(),
-        kernels="compiled when k2 was built" if compiled else "compiled in each process",
-    )
+    items.measured(torch=torch.__version__, mps=torch.backends.mps.is_available())
     if torch.backends.mps.is_available():
         items.measured(
             gpu=torch.backends.mps.get_name(),
@@ -60,6 +55,11 @@ def main():
     different = list(_differences(origin))
     for reason in different:
         print(f"this k2 is of another build: {reason}")
+    if k2.mps.is_available():
+        k2.swoosh_l_forward(torch.zeros(1, device="mps"))
+        [passed] = _k2.mps_passed_arguments()
+        compiled = "when k2 was built" if passed.is_precompiled else "in each process"
+        items.measured(kernels=f"compiled {compiled}")
     return 1 if different else 0
 
 

@@ -180,6 +180,20 @@ def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
     assert f"made: compiled and linked with {tmp_path.name}; no wheel" in result.output
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="--metallib is for cross builds")
+def test_only_a_cross_build_compiles_kernels_on_linux(monkeypatch):
+    asked = []
+    monkeypatch.setattr(builder, "check_system", lambda _, request: asked.append(request))
+    monkeypatch.setattr(session.Session, "obtain", lambda _: sys.exit(7))
+    words = ["wheel", "--metallib"]
+    result = testing.CliRunner().invoke(command_line.main, words)
+    assert result.exit_code == 2 and "--target macos-arm64" in result.output
+    result = testing.CliRunner().invoke(command_line.main, [*words, "--target", "macos-arm64"])
+    [request] = asked
+    assert (result.exit_code, request.metallib, request.crossed) == (7, True, True)
+    assert request.label == "mps-macos-arm64-wheel-metallib"
+
+
 def configure(folder: Path, commands: str, macos: str = "14.0") -> None:
     """Configures a project for a version of macOS, in folder/build."""
     (folder / "sdk").mkdir(exist_ok=True)

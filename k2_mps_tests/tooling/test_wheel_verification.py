@@ -7,15 +7,16 @@ and from installed packages.
 
 import dataclasses
 import sys
+import types
 import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps.build import toolchain
-from k2mps.core import errors
+from k2mps.build import provenance, toolchain
+from k2mps.core import errors, process
 from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
-from k2mps.wheel.verify import verify
+from k2mps.wheel.verify import compiled_kernels, verify
 
 from k2_mps_tests.tooling import macos, test_wheel_tools
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
@@ -163,6 +164,30 @@ def case(tmp_path, workshop, parts) -> Case:
 
 def test_a_good_wheel_has_no_problems(case):
     assert case.problems() == []
+
+
+def test_compiled_kernels_are_checked(case, tmp_path):
+    checked = []
+
+    def run(arguments, **_):
+        checked.append(Path(arguments[-1]).read_bytes())
+        return process.Outcome(1, ("graph_index is missing",))
+
+    environment = types.SimpleNamespace(run=run, project=types.SimpleNamespace(root=tmp_path))
+
+    def found():
+        contents.pack(case.path, case.description, case.files)
+        return list(compiled_kernels(WheelFile(case.path), environment))
+
+    assert (found(), checked) == ([], [])
+    case.files[CONTEXT] += b"MTLB"
+    assert found() == [expectations.Problem("kernels", CONTEXT, "graph_index is missing")]
+    assert checked == [case.files[CONTEXT]]
+    # Apple's compiler made the kernels of a native build.
+    case.files[case.of_info("k2mps.json")] = case.files[case.of_info("k2mps.json")].replace(
+        toolchain.LABEL.encode(), provenance.NATIVE.encode()
+    )
+    assert found() == []
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class Request:
     # Whether the build is only a check.  Such a build optimizes little, and compiles several source
     # files as one.
     quick: bool = False
+    metallib: bool = False  # whether a crossed build also compiles the kernels
     sdk: Path | None = None  # Apple's SDK, for a crossed build that is only a check
     as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests instead of its Python module
@@ -86,6 +87,8 @@ class Request:
             label += "-cpp"
         if self.for_wheel:
             label += "-wheel"
+        if self.metallib:
+            label += "-metallib"
         return f"{label}-quick" if self.quick else label
 
 
@@ -176,6 +179,8 @@ def check_system(environment: Environment, request: Request) -> None:
         checks.append(doctor.googletest())
     if request.crossed:
         checks += doctor.cross_checks()
+    if request.metallib:
+        checks.append(doctor.assembler())
     doctor.provide(checks, environment.reporter)
 
 
@@ -464,6 +469,11 @@ class _BuildTree:
             # toolchain's stub of libc++ lacks such symbols.
             for language in ("C", "CXX", "OBJCXX"):
                 settings[f"CMAKE_{language}_FLAGS_RELEASE"] = "-O1 -DNDEBUG"
+        if request.metallib:
+            front_end = environment.project.root / "emulator/mps_emulator/msl"
+            settings["K2_METAL_COMPILER"] = f"{environment.python};{front_end};metallib"
+            # No Mac has loaded such kernels yet.
+            settings["K2_SKIPS_METALLIB"] = "ON"
         if self._toolchain:
             settings.update(self._toolchain.settings())
         return settings

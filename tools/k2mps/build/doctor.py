@@ -105,6 +105,12 @@ def cross_checks() -> list[Check]:
     return [clang(), Check(f"ld64.lld-{CLANG}", "links for macOS", linker, f"lld-{CLANG}")]
 
 
+def assembler() -> Check:
+    """Checks that the program is installed that writes compiled kernels in a cross build."""
+    program = shutil.which("llvm-as-14") or ""
+    return Check("llvm-as-14", "writes compiled kernels for macOS", program, "llvm-14")
+
+
 def lacking(checks: Sequence[Check]) -> list[Check]:
     """Returns the failed checks of things that the build needs."""
     return [check for check in checks if check.needed and not check.ok]

@@ -24,12 +24,19 @@ _wheel_argument = click.argument("wheel", metavar="FILE", type=_FILE)
     "--quick", is_flag=True, help="optimize little, if the wheel is only a check of the build"
 )
 @click.option(
+    "--metallib",
+    is_flag=True,
+    help="in a cross build, compile the kernels too; k2 uses them if K2_MPS_METALLIB is 1",
+)
+@click.option(
     "--sdk",
     type=_FOLDER,
     help="with --quick: check the sources by compiling and linking with Apple's SDK in this folder",
 )
 @click.pass_context
-def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | None) -> None:
+def wheel_command(
+    context: click.Context, target: str, quick: bool, metallib: bool, sdk: Path | None
+) -> None:
     """Make and check a wheel of the patched k2.
 
     The wheel is for the Python of .venv.
@@ -47,8 +54,14 @@ def wheel_command(context: click.Context, target: str, quick: bool, sdk: Path | 
         raise click.UsageError(
             "--sdk is a check of a cross build: give --target macos-arm64 --quick as well, on Linux"
         )
+    if metallib and not crossed:
+        raise click.UsageError(
+            "--metallib is for a cross build: give --target macos-arm64 as well, on Linux"
+        )
     device = "mps" if crossed or on_mac else "cpu"
-    request = session.request(device, for_wheel=True, crossed=crossed, quick=quick, sdk=sdk)
+    request = session.request(
+        device, for_wheel=True, crossed=crossed, quick=quick, metallib=metallib, sdk=sdk
+    )
     # This check comes first, because a clone of k2 takes time.
     builder.check_system(session.environment, request)
     if sdk:

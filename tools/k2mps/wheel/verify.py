@@ -7,6 +7,7 @@ checked, because contents.py has written them.
 """
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.F
 _SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
+# The beginning of a library of compiled kernels.
+_METALLIB = b"MTLB"
 # Matches a path in a folder of a user or of a build machine.
 _BUILD_PATH = rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)/[\w.+/-]+"
 
@@ -37,6 +40,8 @@ def check(path: Path, environment: Environment, checkout: Checkout) -> None:
         # The wheel is read before `gather` downloads anything.
         wheel = WheelFile(path)
         problems = list(verify(wheel, gather(wheel, environment, checkout)))
+        if not problems:
+            problems += compiled_kernels(wheel, environment)
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
         raise errors.CheckFailedError(
@@ -93,3 +98,24 @@ def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
         if match:
             path = match[0][:200].decode()
             yield Problem("paths", name, f"names {path}, a path of a build machine")
+
+
+def compiled_kernels(wheel: WheelFile, environment: Environment) -> Iterator[Problem]:
+    """Yields the problems of the kernels that a cross build has compiled."""
+    if wheel.origin["built"].startswith(provenance.NATIVE):
+        return
+    root = environment.project.root
+    for name, content in sorted(wheel.files.items()):
+        if not LIBRARY.fullmatch(name) or _METALLIB not in content:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "library")
+            library.write_bytes(content)
+            outcome = environment.run(
+                ["-m", "k2_mps_tests.apple.check", library],
+                cwd=root,
+                environment={"PYTHONPATH": str(root / "emulator")},
+            )
+        if outcome.status != 0:
+            for line in outcome.lines or ["the check of the compiled kernels failed"]:
+                yield Problem("kernels", name, line)

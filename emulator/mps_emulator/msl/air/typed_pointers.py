@@ -75,11 +75,13 @@ class TypedPointers:
         return f"%air.{self._count}"
 
     def _converted(self, space, place, type):
-        """Returns (a line that converts a pointer, the pointer to `type` with its type)."""
+        """Returns (the lines that convert a pointer, the pointer to `type` with its type)."""
+        place = self.constants(place)
+        if type == "i8":
+            return [], f"i8{space}* {place}"
         name = self._new_name()
-        return f"{name} = bitcast i8{space}* {self.constants(place)} to {type}{space}*", (
-            f"{type}{space}* {name}"
-        )
+        line = f"{name} = bitcast i8{space}* {place} to {type}{space}*"
+        return [line], f"{type}{space}* {name}"
 
     def _alloca(self, result, type, rest):
         name = self._new_name()
@@ -88,22 +90,24 @@ class TypedPointers:
     def _load(self, result, type, space, place):
         place, *rest = split(place)
         type = pointers(type)
-        line, place = self._converted(space, place, type)
-        return [line, ", ".join([f"{result} = load {type}", place, *rest])]
+        lines, place = self._converted(space, place, type)
+        return [*lines, ", ".join([f"{result} = load {type}", place, *rest])]
 
     def _store(self, value, space, place, rest):
         type = pointers(leading_type(value))
-        line, place = self._converted(space, place, type)
-        return [line, f"store {self.constants(value)}, {place}{rest or ''}"]
+        lines, place = self._converted(space, place, type)
+        return [*lines, f"store {self.constants(value)}, {place}{rest or ''}"]
 
     def _element(self, result, inbounds, type, space, rest):
         place, *indices = split(rest)
-        line, place = self._converted(space, place, type)
+        lines, place = self._converted(space, place, type)
+        operands = ", ".join([type, place, *indices])
+        if type == "i8":
+            return [f"{result} = getelementptr {inbounds or ''}{operands}"]
         name = self._new_name()
         inside = self._type_inside(type, indices[1:])
-        operands = ", ".join([type, place, *indices])
         return [
-            line,
+            *lines,
             f"{name} = getelementptr {inbounds or ''}{operands}",
             f"{result} = bitcast {inside}{space}* {name} to i8{space}*",
         ]
@@ -113,8 +117,8 @@ class TypedPointers:
         for argument in split(arguments):
             match = re.fullmatch(rf"{_SPACE} (?P<place>.+)", argument)
             if match and name.startswith("air."):
-                line, argument = self._converted(match["space"], match["place"], pointee(name))
-                lines.append(line)
+                converted, argument = self._converted(match["space"], match["place"], pointee(name))
+                lines += converted
             given.append(self.constants(argument))
         name = re.sub(r"\.p(\d)\b", r".p\1i8", name)
         head = head[: head.rindex("@") + 1] + name
