@@ -249,6 +249,9 @@ struct Totals {
       if (info[kPrLeft] + one != states)
         properties &= ~kFsaPropertiesMaybeCoaccessible;
     }
+    K2_CHECK_LE(std::max(num_states, num_arcs), INT32_MAX)
+        << "the lattices have too many arcs. Lower output_beam or "
+        << "max_active_states, or decode fewer or shorter sequences at once";
     begins.insert(begins.end(), arc_begins.begin(), arc_begins.end());
   }
 };

@@ -17,6 +17,7 @@
 from typing import Union
 
 import torch
+from _k2.version import with_cuda, with_mps
 
 
 def as_device(device: Union[str, torch.device]) -> torch.device:
@@ -30,5 +31,8 @@ def as_device(device: Union[str, torch.device]) -> torch.device:
         device = torch.device(device)
     assert device.type in ('cpu', 'cuda', 'mps'), (
         f'k2 supports no device {device}')
+    if device.type == 'cuda' and with_mps and not with_cuda:
+        raise RuntimeError("This k2 has no CUDA. Call .to('mps') for the GPU "
+                           'of a Mac')
     # A tensor on mps has the device mps:0, which does not equal mps.
     return torch.device('mps', 0) if device.type == 'mps' else device

@@ -52,6 +52,11 @@ class TestBadText(unittest.TestCase):
              '0 1 1 0\n1 2 -1 0 x\n2'),
             ("line 5, '1': final state has already been read",
              '0 1 1 0\n1 2 -1 0\n2\n\n1'),
+            ("line 3, '1 2 3': labels are not negative, except that arcs to "
+             'the final state, 2, have the label -1',
+             '0 1 1 0\n\n1 2 3 0\n2'),
+            ("line 1, '0 1 -1': labels are", '0 1 -1 0\n1 2 -1 0\n2'),
+            ("line 1, '0 1 -2': labels are", '0 1 -2 0\n1 2 -1 0\n2'),
         ):
             self.check(reason, text)
         self.check('Expected an integer for aux_labels', '0 1 -1 0.5\n1',
@@ -68,8 +73,19 @@ class TestBadText(unittest.TestCase):
             ("line 1, '0 -1 3 1': there is no such state", '0 -1 3 1\n1'),
             ("line 1, '0 1 2 3 4': expected a cost after 0 aux_labels",
              '0 1 2 3 4\n1'),
+            ("line 2, '1 2 -1 1': expected a label",
+             '0 1 1 1\n1 2 -1 1\n2'),
         ):
             self.check(reason, text, openfst=True)
+
+    def test_the_error_does_not_have_all_arcs(self):
+        fsa = k2.linear_fsa([1] * 10000)
+        labels = fsa.labels.clone()
+        labels[5000] = -7
+        with self.assertRaisesRegex(ValueError, 'Fsa is not valid') as raised:
+            fsa.labels = labels
+            fsa.properties
+        assert len(str(raised.exception)) < 1000, raised.exception
 
     def test_a_huge_number_of_labels(self):
         with self.assertRaisesRegex(AssertionError, ': 2147483648$'):
@@ -102,6 +118,9 @@ class TestBadText(unittest.TestCase):
             self.assertEqual(fsa.scores.tolist()[:2], [float('-inf'), -0.5])
             # State 2 is not final.
             self.assertEqual(fsa.num_arcs, 3)
+            # No state is final.
+            fsa = k2.Fsa.from_openfst(f'0 1 1 0\n1 {text}')
+            self.assertEqual((fsa.shape, fsa.num_arcs), ((3, None), 1))
 
     def test_scores_that_are_no_decimal_numbers(self):
         for score in ('nan', '0x10', '1e400', '1,5', '1.5x', 'info', '-', '.'):

@@ -41,6 +41,16 @@ class TestClosureArcs(unittest.TestCase):
         self.check('0 1 1 7 0.5\n1 2 -1 -1 0.25\n2',
                    ['0 1 1 7 0.5', '0 2 -1 -1 0', '1 0 0 0 0.25', '2', ''])
 
+    def test_ragged_attributes(self):
+        fsa = k2.Fsa.from_str('0 1 1 0.5\n0 2 -1 0\n1 2 -1 0.25\n2')
+        fsa.aux_labels = k2.RaggedTensor([[7, 8], [-1], [9, -1]])
+        fsa.other = k2.RaggedTensor([[1], [], [-1, 2]])
+        closure = k2.closure(fsa)
+        self.assertEqual(closure.labels.tolist(), [1, 0, -1, 0])
+        # The third arc is new.
+        self.assertEqual(closure.aux_labels.tolist(), [[7, 8], [], [], [9]])
+        self.assertEqual(closure.other.tolist(), [[1], [], [], [-1, 2]])
+
     def test_no_arc_of_the_start_state(self):
         self.check('1 2 -1 -1 0.25\n2',
                    ['0 2 -1 -1 0', '1 0 0 0 0.25', '2', ''])

@@ -94,7 +94,15 @@ class TestEager(unittest.TestCase):
             return
         for device in self.devices:
             x = torch.arange(24.0, device=device).sin()
-            for loss in self.losses(device):
+
+            def make_fsa(x):
+                return k2.linear_fsa([1], device).labels.sum() * x.sum()
+
+            def select(x):
+                index = torch.zeros(1, dtype=torch.int32, device=device)
+                return k2.index_select(x, index).sum()
+
+            for loss in (*self.losses(device), make_fsa, select):
                 for call in (
                         lambda: torch.func.grad(loss)(x),
                         lambda: torch.func.hessian(loss)(x),

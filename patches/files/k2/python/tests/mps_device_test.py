@@ -96,6 +96,12 @@ class TestMpsDevice(unittest.TestCase):
             # The gradients are sums of a few terms of at most 1.
             assert torch.allclose(*grads, rtol=0, atol=1e-6)
 
+    @unittest.skipIf(k2.with_cuda, 'there is CUDA')
+    def test_cuda(self):
+        fsa = k2.linear_fsa([1])
+        with self.assertRaisesRegex(RuntimeError, r"to\('mps'\)"):
+            fsa.to('cuda')
+
     def test_an_algorithm_for_the_cpu_only(self):
         fsa = self.fsas[0].to('mps')
         assert k2.determinize(fsa).device == fsa.device

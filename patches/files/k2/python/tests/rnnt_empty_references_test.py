@@ -35,6 +35,18 @@ class TestRnntEmptyReferences(unittest.TestCase):
         if torch.cuda.is_available() and k2.with_cuda:
             self.devices.append(torch.device('cuda', 0))
 
+    def test_no_sequences(self):
+        for device in self.devices:
+            px, py = torch.rand(0, 4, T + 1), torch.rand(0, 5, T)
+            boundary = torch.zeros(0, 4, dtype=torch.int64)
+            for s_range, expected in ((3, 3), (9, 5)):
+                for prune_ranges in (k2.get_rnnt_prune_ranges,
+                                     k2.get_rnnt_prune_ranges_deprecated):
+                    ranges = prune_ranges(px.to(device), py.to(device),
+                                          boundary.to(device), s_range)
+                    assert ranges.shape == (0, T, expected)
+                    assert ranges.dtype == torch.int64
+
     def test_pruned_loss_is_that_of_blanks(self):
         torch.manual_seed(1)
         am, lm = torch.randn(B, T, C), torch.randn(B, 1, C)
