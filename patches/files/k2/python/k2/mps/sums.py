@@ -45,6 +45,10 @@ def index_sums(index: torch.Tensor, values: torch.Tensor,
         The shape of the result.
     '''
     shape = torch.Size(shape)
+    if len(shape) > 2 or values.dtype in (torch.float16, torch.bfloat16):
+        # torch adds the values with index -1 to a row that is left out.
+        more = values.new_zeros((shape[0] + 1, *shape[1:]))
+        return more.index_add_(0, index + 1, values)[1:]
     if values.dtype == torch.float32 and 4 * shape.numel() <= _MAX_BYTES:
         ans = _k2.mps_zeros(shape)
     else:
