@@ -96,13 +96,13 @@ def test_the_device_code_of_each_patch_calls_no_host_code(k2, torch, tmp_path, p
 def test_a_header_that_is_for_the_host_in_hip_is_found(k2, torch, tmp_path):
     """Plants a fault: a header of the series marks a function for the device with CUDA only."""
     tree = ported(k2, "k2-mps", tmp_path)
-    header = tree / "k2/csrc/best_paths.h"
-    marked = "__host__ __device__ __forceinline__ bool MayCutBestPath"
-    only_cuda = "#ifdef __CUDACC__\n__host__ __device__\n#endif\ninline bool MayCutBestPath"
+    header = tree / "k2/csrc/check_indexes.h"
+    marked = "__host__ __device__ __forceinline__ void CheckIndex"
+    only_cuda = "#ifdef __CUDACC__\n__host__ __device__\n#endif\ninline void CheckIndex"
     assert marked in header.read_text()
     header.write_text(header.read_text().replace(marked, only_cuda))
-    calls = "\n".join(headers.host_calls_in(tree, ["k2/csrc/intersect_dense.cu"], torch))
-    assert "best_paths.h" in calls, calls
+    calls = "\n".join(headers.host_calls_in(tree, ["k2/csrc/tensor_ops.cu"], torch))
+    assert "check_indexes.h" in calls, calls
     assert "call to __host__ function from __device__ function" in calls
 
 

@@ -42,7 +42,7 @@ struct BestPaths {
 };
 
 /* Returns the size of the best paths.  The arguments that are not explained
-   here are those of GetBestArcs() in best_paths.h.
+   here are those of GetBestArcs() in intersect_dense.cu.
 
    @param [in] best_arcs   What GetBestArcs() returned.
  */

@@ -194,7 +194,7 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
 //            prune the path, -1 in all rows
 //
 // There is one threadgroup for each FSA.  If several arcs are equally good, the
-// path takes the first one, as in GetBestArcs() of k2/csrc/best_paths.h.
+// path takes the first one, as in GetBestArcs() of k2/csrc/intersect_dense.cu.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_best_path(K2_CTC_INPUTS,
                           device const BestScore *best [[buffer(kCtcBest)]],
