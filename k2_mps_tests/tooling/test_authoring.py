@@ -129,6 +129,24 @@ def test_a_refused_command_changes_nothing(sandbox, k2, files, command, problem)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
+@pytest.mark.parametrize("command", ["new more", f"fold {MPS}"])
+def test_a_version_that_is_staged_while_the_command_runs_stays_in_the_index(
+    sandbox, k2, tmp_path, command
+):
+    edit(k2, "line 20\n", "twenty\n")
+    before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
+    file, kept = shlex.quote(str(k2 / CONTEXT)), shlex.quote(str(tmp_path / "kept"))
+    add = f"env -u GIT_INDEX_FILE $real -C {shlex.quote(str(k2))} add {CONTEXT}"
+    stage = f"cp {file} {kept}; echo staged >> {file}; {add}; cp {kept} {file}"
+    # The tool has read the edits, and writes their tree from its temporary index.
+    script = f'case "$GIT_INDEX_FILE $*" in [!\\ ]*write-tree*) {stage};; esac'
+    env = support.shim(tmp_path / "bin", script)
+    error = sandbox.fails(1, *shlex.split(command), env=env)
+    assert f"the index has versions that the files do not have: {CONTEXT}" in error
+    assert git(k2, "show", f":{CONTEXT}").endswith("staged")
+    assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
+
+
 @pytest.mark.parametrize("name", ["context-know-mps", f"patches/{MPS}"])
 def test_fold_adds_edits_to_a_patch(sandbox, k2, name):
     edit(k2, "line 20\n", "twenty\ntwenty and a half\n")
@@ -206,7 +224,7 @@ def test_fold_is_refused_if_head_is_not_the_series(sandbox, k2):
 
 
 @pytest.mark.parametrize(
-    "words, most", [("status", 9), ("new more", 22), (f"fold {MPS}", 35), ("export", 14)]
+    "words, most", [("status", 9), ("new more", 23), (f"fold {MPS}", 36), ("export", 14)]
 )
 def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
     """Each process takes milliseconds, and a contributor runs these commands all day."""

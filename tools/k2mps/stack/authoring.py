@@ -144,19 +144,23 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
             next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
             " same command again",
         )
-    if changed.staged_only:
-        raise errors.K2mpsError(
-            "the index has versions that the files do not have:"
-            f" {errors.some(changed.staged_only)}",
-            why="git add staged them, and the files have changed since; a patch is made of the"
-            " files, so the staged versions would be lost",
-            next_command=f"{checkout.settle(changed.staged_only)}; then the same command again",
-        )
+    _check_staged(checkout, changed.staged_only)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # The copied index has the times of the files, so git reads only the edited files.
         shutil.copy2(checkout.git_dir / "index", index)
         return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
+
+
+def _check_staged(checkout: Checkout, staged_only: Sequence[str]) -> None:
+    """Raises an error if the index has versions that the files do not have."""
+    if staged_only:
+        raise errors.K2mpsError(
+            f"the index has versions that the files do not have: {errors.some(staged_only)}",
+            why="git add staged them, and the files have changed since; a patch is made of the"
+            " files, so the staged versions would be lost",
+            next_command=f"{checkout.settle(staged_only)}; then the same command again",
+        )
 
 
 def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
@@ -218,6 +222,8 @@ def _finish(
     plan = transaction.plan(commits)
     transaction.check_files(plan, command)
     exported = export.canonical(transaction, plan, commits, transaction.pin)
+    # The user may have run `git add` meanwhile.
+    _check_staged(checkout, checkout.changed_files().staged_only)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(
