@@ -240,6 +240,15 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
     assert "upstream.toml is a symbolic link" in sandbox.fails(1, "apply")
 
 
+def test_a_signal_while_python_exits_prints_nothing():
+    """Python deletes temporary folders then, and prints the exceptions that this raises."""
+    text = "import atexit, os, signal, sys\nfrom k2mps.cli import ending\n"
+    text += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+    text += "sys.argv[1:] = ['--version']\nending.run()\n"
+    result = support.ran(sys.executable, "-c", text)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
 
 

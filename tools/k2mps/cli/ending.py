@@ -19,6 +19,7 @@ def run() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
         status = _status()
+        interrupts.ignore()
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
         advice = f"\n  next: {error.next_command}" if error.next_command else ""
         _last_words(f"error: {error}{advice}")

@@ -16,16 +16,24 @@ def install() -> None:
     for example, `timeout` sends SIGTERM twice.  If a signal was ignored when this process started,
     as SIGHUP is under nohup, the signal stays ignored.
     """
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def interrupt(number, frame):
-        # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
-        for caught in heeded:
-            signal.signal(caught, lambda *_: None)
+        ignore()
         raise InterruptedRunError(number)
 
-    for number in heeded:
+    for number in _heeded():
         signal.signal(number, interrupt)
+
+
+def ignore() -> None:
+    """Makes later signals do nothing, for example while Python deletes temporary files at exit."""
+    # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
+    for number in _heeded():
+        signal.signal(number, lambda *_: None)
+
+
+def _heeded() -> list[signal.Signals]:
+    return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextlib.contextmanager
