@@ -322,6 +322,8 @@ def test_the_files_that_a_killed_switch_has_left_are_completed_by_git(sandbox):
     command = re.search("a killed command has left them, (git .*), then the same", message)[1]
     assert command.endswith(f" -- {HEADER} cmake/mps.cmake")
     support.shell(k2, command)
+    # The files might be the user's work, so the command keeps them.
+    assert git(k2, "show", f"stash:{HEADER}") == lines[:300]
     sandbox.ok("apply")
     assert sandbox.state() == "applied"
 

@@ -115,6 +115,8 @@ def test_a_malformed_patch_is_one_error(sandbox, k2, text):
         result = sandbox.run(*words)
         assert result.returncode == code, result.stderr
         assert "Traceback" not in result.stderr
+        # This command would discard the user's other edits of patches/.
+        assert "git checkout patches" not in result.stderr
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
     assert snapshot(k2)["status"] == before["status"]
 

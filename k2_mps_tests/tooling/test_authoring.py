@@ -147,6 +147,17 @@ def test_a_version_that_is_staged_while_the_command_runs_stays_in_the_index(
     assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
 
 
+def test_fold_into_a_patch_that_was_renamed_since_apply_asks_for_apply(sandbox, k2):
+    folder = sandbox.root / "patches"
+    (folder / MPS).rename(folder / "renamed.patch")
+    support.edit(folder / "series", MPS, "renamed.patch")
+    edit(k2, "line 20\n", "twenty\n")
+    assert "first k2mps apply" in sandbox.fails(1, "fold", "renamed")
+    sandbox.ok("apply")
+    sandbox.ok("fold", "renamed")
+    assert "+twenty" in (folder / "renamed.patch").read_text()
+
+
 @pytest.mark.parametrize("name", ["context-know-mps", f"patches/{MPS}"])
 def test_fold_adds_edits_to_a_patch(sandbox, k2, name):
     edit(k2, "line 20\n", "twenty\ntwenty and a half\n")

@@ -137,6 +137,7 @@ def test_a_conflict_is_gits_and_export_ends_the_rebase(sandbox, k2):
     export = f"k2mps export --onto {onto[:12]}"
     assert f"CONFLICT (content): Merge conflict in {CONTEXT}" in message
     assert f"rebase --continue, --skip or --abort; after the last one, {export}" in message
+    assert "--skip and --abort also discard other edits" in message
     status = sandbox.ok("status")
     assert export in status and "Better line" not in status  # upstream's commit is not the user's
     for command in (["export"], ["fold", MPS], ["rebase", "--onto", onto], ["apply"]):

@@ -60,6 +60,13 @@ def test_upstream_changes_neither_the_checkout_nor_patches(sandbox, k2):
     # The command fails before --check, which needs the environment of a build.
     error = sandbox.fails(1, "upstream", "--check", "--branch", "for-k2")
     assert "has a branch for-k2 already" in error
+    # The advice keeps the commits of the branch, and never renames the series' own branch.
+    (rename,) = re.findall("or (git .* branch -m for-k2 old-name), then", error)
+    support.shell(sandbox.root, rename)
+    sandbox.ok("upstream", "--branch", "for-k2")
+    assert git(k2, "rev-parse", "old-name")
+    own = sandbox.fails(1, "upstream", "--branch", "k2-mps")
+    assert own.endswith("next: give another name\n")
     assert "not a valid branch name" in sandbox.fails(1, "upstream", "--branch", "no..name")
 
 

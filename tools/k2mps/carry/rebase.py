@@ -62,7 +62,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             f"git has stopped the rebase in {checkout.directory}",
             why="a patch conflicts; git's message above names the commit and the files",
             next_command=f"resolve it as git says: {git_command} rebase --continue, --skip or"
-            f" --abort; after the last one, {after}",
+            f" --abort; after the last one, {after}; --skip and --abort also discard other edits"
+            " that are not committed",
         )
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",

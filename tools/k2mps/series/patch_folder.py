@@ -44,7 +44,8 @@ def index(names: Sequence[str], name: str) -> int:
     raise errors.K2mpsError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",
-        next_command="run the same command again with one of these",
+        next_command="run the same command again with one of these; if patches/ has the patch since"
+        " the last apply, first k2mps apply",
     )
 
 
@@ -188,5 +189,5 @@ def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterab
             raise errors.SeriesError(
                 f"patches/{path} belongs to no patch",
                 why="neither patches/series nor New-files of a patch names it",
-                next_command="name it there, or delete it",
+                next_command="name it there, or move it out of patches/",
             )

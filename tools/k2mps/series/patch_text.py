@@ -309,5 +309,5 @@ def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
         f"patches/{name}:{line}: {reason}",
         why="k2mps export writes patch files; tools/k2mps/series/patch_text.py"
         " describes their form",
-        next_command="correct the line; or git checkout patches, which restores what is committed",
+        next_command=f"correct the line; git diff HEAD -- patches/{name} shows what was edited",
     )

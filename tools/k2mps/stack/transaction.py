@@ -286,8 +286,8 @@ class Transaction:
         advice = "commit, stash or move away what git names, then the same command again"
         if in_the_way:
             advice += (
-                f"; or, if not you but a killed command has left them, {git_in(checkout)} checkout"
-                f" {tip} -- {shlex.join(in_the_way)}, then the same command again"
+                f"; or, if not you but a killed command has left them, {git_in(checkout)} stash -u"
+                f" -- {shlex.join(in_the_way)}, then the same command again"
             )
         return errors.K2mpsError(
             f"git does not switch {checkout.directory} to the series",
