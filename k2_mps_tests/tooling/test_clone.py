@@ -52,8 +52,10 @@ def test_a_failed_clone_leaves_nothing(sandbox, old, new, code, message):
 
 
 def test_what_a_killed_run_leaves_is_named_and_stays(sandbox):
-    folder = sandbox.root / "build/k2.partial-0"
-    drafts = [sandbox.root / f"{path}.k2mps-draft-0" for path in ("", "patches/")]
+    folder = sandbox.root / "build/k2.partial-0123456789abcdef"
+    drafts = [sandbox.root / f"{path}.k2mps-draft-{'0' * 16}" for path in ("", "patches/")]
+    # Nobody is told to delete folders of the user.
+    support.write(sandbox.root / "build/k2.partial-old", {"mine": "x"})
     support.write(folder, {"x": "x"})
     for draft in drafts:
         draft.write_text("x")

@@ -17,6 +17,9 @@ from k2mps.core.progress import Reporter
 # The beginning of a temporary file's name.  git and `k2mps lint` ignore files of such names.
 _DRAFT = ".k2mps-draft-"
 
+# The random end of a temporary name.  A name such as k2.partial-old is the user's.
+_RANDOM = "[0-9a-f]" * 16
+
 
 def rewrite(path: Path, text: str) -> None:
     """Replaces the contents of a file by a text, in UTF-8."""
@@ -48,7 +51,7 @@ def new_folder(folder: Path, reporter: Reporter) -> Iterator[Path]:
 
     If an error leaves the context, the folder is deleted.
     """
-    warn_of_kills(reporter, folder.parent, f"{folder.name}.partial-*")
+    warn_of_kills(reporter, folder.parent, f"{folder.name}.partial-{_RANDOM}")
     partial = folder.with_name(f"{folder.name}.partial-{os.urandom(8).hex()}")
     partial.mkdir(parents=True)
     try:
@@ -58,7 +61,7 @@ def new_folder(folder: Path, reporter: Reporter) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def warn_of_kills(reporter: Reporter, folder: Path, pattern: str = f"{_DRAFT}*") -> None:
+def warn_of_kills(reporter: Reporter, folder: Path, pattern: str = f"{_DRAFT}{_RANDOM}") -> None:
     """Warns of the temporary files in a folder that killed runs have left."""
     paths = sorted(folder.glob(pattern))
     if paths:
