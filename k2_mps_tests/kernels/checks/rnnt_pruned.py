@@ -219,7 +219,8 @@ class Problem:
         )
         grad *= self.valid[:, None, None, None]
         tolerance = 8 * EPS * SIZE
-        rounding = self.number.eps / 2 * (np.abs(grad) + tolerance) + self.number.smallest / 2
+        largest = np.where(np.isnan(grad), 0, np.abs(grad)) + tolerance
+        rounding = self.number.eps / 2 * largest + self.number.smallest / 2
         begin = self.number.encode(np.full(grad.shape, UNTOUCHED, np.float32))
         buffers = {
             **self._inputs(),

@@ -32,7 +32,8 @@ void CheckInterrupt() {
   using Clock = std::chrono::steady_clock;
   static thread_local Clock::time_point last;
   void (*function)() = interrupt_function;
-  if (function == nullptr || Clock::now() - last < std::chrono::milliseconds(100))
+  if (function == nullptr ||
+      Clock::now() - last < std::chrono::milliseconds(100))
     return;
   last = Clock::now();
   function();
