@@ -61,8 +61,8 @@ torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
 }  // namespace
 
 // For every Region of this context, Region::deleter_context is the c10::Storage
-// that owns the Region's memory.  MpsToTorch() needs the storage to make a tensor
-// of the Region.
+// that owns the Region's memory.  MpsToTorch() needs the storage to make a
+// tensor of the Region.
 class PytorchMpsContext : public Context {
  public:
   PytorchMpsContext()
