@@ -68,10 +68,19 @@ objc.class_replaceMethod(device, selector, refuse_first, b'@@:@Q^@^@')
 """
 
 
-def run(text, metallib, before="", **environment):
+# A first call, which fails.
+FIRST_CALL = """
+try:
+    k2.mutual_information_recursion(px.to('mps'), py.to('mps'))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def run(text, metallib, before="", script=SCRIPT, **environment):
     """Returns (exit status, standard output, standard error) of the script."""
     [library] = Path(_k2.__file__).parent.glob("libk2context.*")
-    script = before + SCRIPT
+    script = before + script
     command = [sys.executable, "-c", script, library, text]
     result = subprocess.run(
         command, input=metallib, capture_output=True, env={**os.environ, **environment}
@@ -129,6 +138,15 @@ def test_if_metal_refuses_a_pipeline_the_text_is_compiled(metallibs):
     assert status == 0, errors
     assert said.endswith("\ntext\n")
     assert "Metal cannot make a pipeline of the kernel mutual_information_forward" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the emulated device refuses on demand")
+def test_if_metal_refuses_the_text_too_the_library_stays(metallibs):
+    twice = SCRIPT.replace("cpu = ", FIRST_CALL + "cpu = ", 1)
+    status, said, errors = run("no text", metallibs["mutual_information"], REFUSED_PIPELINE, twice)
+    assert status == 0, errors
+    assert "Metal cannot compile mutual_information.metal" in said
+    assert said.endswith("\nprecompiled\n")
 
 
 def test_without_a_compiled_library_there_is_no_warning():

@@ -180,7 +180,7 @@ def test_compiled_kernels_are_checked(case, tmp_path):
         return list(compiled_kernels(WheelFile(case.path), environment))
 
     assert (found(), checked) == ([], [])
-    case.files[CONTEXT] += b"MTLB"
+    case.files[CONTEXT] += b"MTLB\x01\x80"
     assert found() == [expectations.Problem("kernels", CONTEXT, "graph_index is missing")]
     assert checked == [case.files[CONTEXT]]
     # Apple's compiler made the kernels of a native build.

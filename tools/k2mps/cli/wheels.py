@@ -75,7 +75,7 @@ def wheel_command(
     session.console.info(f"{path}: {LABEL if crossed else 'verified'}")
     if not crossed:
         session.console.info(
-            "next: ci/try-wheel WHEEL, which installs the wheel and computes a loss"
+            f"next: ci/try-wheel {path}, which installs the wheel and computes a loss"
         )
 
 

@@ -24,8 +24,8 @@ _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.F
 _SHOWN = 20
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
-# The beginning of a library of compiled kernels.
-_METALLIB = b"MTLB"
+# The beginning of a library of compiled kernels for macOS.  The name MTLBuffer begins likewise.
+_METALLIB = b"MTLB\x01\x80"
 # Matches a path in a folder of a user or of a build machine.
 _BUILD_PATH = rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)/[\w.+/-]+"
 

@@ -81,7 +81,7 @@ inline bool IsValid(constant RnntPrunedParams &params,
     for (int i = thread_index; i < params.T * R; i += kRpThreads) {
       const int j = i % R;
       const long begin = ranges[i - j];
-      own |= begin < 0 || begin + R > S + 1 || ranges[i] != begin + j;
+      own |= begin < 0 || begin > S + 1 - R || ranges[i] != begin + j;
     }
   }
   own = simd_max(own);
