@@ -12,7 +12,7 @@ import torch
 from k2_mps_tests.benchmarks import shares
 
 # How many operations bench.operations() has.
-OPERATIONS = 12
+OPERATIONS = 13
 
 
 @pytest.fixture
