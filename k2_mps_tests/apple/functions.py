@@ -4,8 +4,6 @@ import functools
 import re
 import subprocess
 
-from mps_emulator.msl.pipeline import Program
-
 from k2_mps_tests.kernels import sources
 
 _DEFINED = re.compile(r'define .*?@("[^"]+"|[\w.$]+)\(')
@@ -16,8 +14,7 @@ _LIBRARY = "_ZN5metal"
 @functools.cache
 def compiled(file):
     """Returns (LLVM's IR before optimizations, [Kernel]) of a file of kernels."""
-    path = str(sources.path(file))
-    return Program(path, path, [str(sources.ROOT)], fast_math=False).unoptimized_ir()
+    return sources.front_end(file).unoptimized_ir()
 
 
 def called(file):

@@ -35,6 +35,13 @@ def path(name):
     return (KERNELS if (KERNELS / file).exists() else CHECKS) / file
 
 
+def front_end(name):
+    """Returns the emulator's front end for a file of kernels, mps_emulator.msl.pipeline.Program."""
+    from mps_emulator.msl.pipeline import Program
+
+    return Program(str(path(name)), name, [str(ROOT)], fast_math=False)
+
+
 def cases(name):
     """Returns the cases of a file of kernels, [Case].
 

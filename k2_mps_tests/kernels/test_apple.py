@@ -10,7 +10,6 @@ pytest.importorskip("mps_emulator", reason="the emulator's front end reads the k
 
 from mps_emulator.msl.air import metallib  # noqa: E402
 from mps_emulator.msl.air.functions import in_air  # noqa: E402
-from mps_emulator.msl.pipeline import Program  # noqa: E402
 
 from k2_mps_tests.apple import check, facts, wheels  # noqa: E402
 from k2_mps_tests.kernels import sources  # noqa: E402
@@ -76,8 +75,7 @@ def test_the_emulator_writes_the_container_of_torch(libraries):
 @pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
 def test_a_metallib_is_checked(tmp_path, monkeypatch):
     path = tmp_path / "graph_index.metallib"
-    program = Program(str(sources.path(path.stem)), path.stem, [str(sources.ROOT)], fast_math=False)
-    program.build_metallib(str(path))
+    sources.front_end(path.stem).build_metallib(str(path))
     content = path.read_bytes()
     monkeypatch.setattr(facts, "files", lambda: ["graph_index"])
     assert list(check.problems(b"before" + content + b"after")) == []

@@ -31,11 +31,8 @@ def test_all_kernels(capsys):
 
 @pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
 def test_all_kernels_of_metallibs(tmp_path, capsys):
-    from mps_emulator.msl.pipeline import Program
-
     for name in sources.names():
-        program = Program(str(sources.path(name)), name, [str(sources.ROOT)], fast_math=False)
-        program.build_metallib(str(tmp_path / f"{name}.metallib"))
+        sources.front_end(name).build_metallib(str(tmp_path / f"{name}.metallib"))
     assert on_mps.run(runs=1, metallibs=tmp_path) == 0, capsys.readouterr().out
 
 

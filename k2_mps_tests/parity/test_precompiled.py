@@ -93,13 +93,10 @@ def metallibs(tmp_path_factory):
     """Returns {name of a file of kernels: its .metallib}."""
     if shutil.which("llvm-as-14") is None:
         pytest.skip("llvm-as-14 is not installed")
-    from mps_emulator.msl.pipeline import Program
-
     made = {}
     for name in "mutual_information", "graph_index":
         path = tmp_path_factory.mktemp("metallib") / name
-        program = Program(str(sources.path(name)), name, [str(sources.ROOT)], fast_math=False)
-        program.build_metallib(str(path))
+        sources.front_end(name).build_metallib(str(path))
         made[name] = path.read_bytes()
     return made
 
