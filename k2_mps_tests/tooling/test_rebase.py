@@ -369,7 +369,7 @@ def test_after_a_pull_of_another_pin_apply_is_next(sandbox, k2):
     newer = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), "master")
     sandbox.write_config(newer)
-    assert "next: k2mps build" in sandbox.ok("status")
+    assert "next: k2mps apply\n" in sandbox.ok("status")
     assert "next: k2mps apply\n" in sandbox.fails(1, "export")
     sandbox.ok("apply")
     assert git(k2, "rev-parse", "HEAD~3") == newer

@@ -125,3 +125,66 @@ def test_status_lists_untracked_files(sandbox):
     assert found["state"] == "applied"
     assert found["untracked_files"] == ["new/", "notes.txt"]
     assert "not tracked by git: new/, notes.txt;" in sandbox.ok("status")
+
+
+# The states of a project and its checkout: shell commands that lead from the applied series to the
+# state, and the next step that `k2mps status` then prints.  The commands run in the project's
+# folder, where $pin is the pinned commit.  K2 in a next step is `git -C CHECKOUT`.
+NEXT_STEPS = {
+    "no checkout": ("rm -rf build", "k2mps build"),
+    "a checkout of the pin": (
+        "git -C build/k2 checkout -q $pin; git -C build/k2 branch -qD k2-mps;"
+        " git -C build/k2 update-ref -d refs/k2mps/applied",
+        "k2mps build",
+    ),
+    "the pin, and patches changed": ("git -C build/k2 checkout -q $pin; $change", "k2mps apply"),
+    "another commit": ("git -C build/k2 checkout -q $pin~", "k2mps apply"),
+    "another commit, and an edit": (
+        "git -C build/k2 checkout -q $pin~; echo >>build/k2/CMakeLists.txt",
+        "commit the edits, or K2 stash; then k2mps status",
+    ),
+    "applied, and no build": ("true", "k2mps build"),
+    "applied, and patches changed": ("$change", "k2mps apply"),
+    "applied, and a note in patches/": ("echo >patches/NOTES", "k2mps apply"),
+    "a part of the series": ("git -C build/k2 checkout -q k2-mps~", "k2mps apply"),
+    "an edit": ("$edit", "k2mps fold PATCH, or k2mps new SUBJECT"),
+    "an edit, and patches changed": ("$edit; $change", "k2mps apply"),
+    "an edit of the pin": (
+        "git -C build/k2 checkout -q $pin; $edit",
+        "commit the edits, or K2 stash; then k2mps status",
+    ),
+    "an edit that only the index has": (
+        "$edit; git -C build/k2 add .; git -C build/k2 show HEAD:CMakeLists.txt"
+        " >build/k2/CMakeLists.txt",
+        "K2 diff -- CMakeLists.txt shows the difference; K2 add -- CMakeLists.txt keeps the files"
+        " as they are, K2 checkout -- CMakeLists.txt the staged versions; then k2mps status",
+    ),
+    "a commit": ("$edit; git -C build/k2 commit -qam mine", "k2mps export"),
+    "a commit, and an edit": (
+        "$edit; git -C build/k2 commit -qam mine; $edit",
+        "commit the edits, or K2 stash; then k2mps status",
+    ),
+    "a commit, and patches changed": (
+        "$edit; git -C build/k2 commit -qam mine; $change",
+        "k2mps apply",
+    ),
+    "a rebase that has stopped": (
+        "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true",
+        "K2 rebase --continue, or --abort",
+    ),
+    "a rebase that has ended": (
+        "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",
+        "k2mps export --onto NEWER",
+    ),
+}
+
+
+@pytest.mark.parametrize("script, step", NEXT_STEPS.values(), ids=NEXT_STEPS)
+def test_the_next_step_of_each_state(sandbox, k2, script, step):
+    git(sandbox.upstream, "checkout", "--quiet", "-b", "newer")
+    newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
+    names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{support.MPS}';"
+    names += " edit='sed -i $a#mine build/k2/CMakeLists.txt';"
+    support.shell(sandbox.root, f"{names} {script}")
+    step = step.replace("K2", f"git -C {k2}").replace("NEWER", newer[:12])
+    assert f"\nnext: {step}\n" in sandbox.ok("status")

@@ -72,9 +72,13 @@ def _next(shown, built: Path | None) -> str:
     """Returns the command that the user should run next."""
     from k2mps.stack import status
 
-    # `k2mps build` also applies the series, so it replaces `k2mps apply`.
+    # `k2mps build` also applies the series.  But if something is in the way, `k2mps apply` says at
+    # once what to do; `k2mps build` would build the edits without the changed patches.
+    is_clean = shown.state in (status.State.ABSENT, status.State.PRISTINE)
+    if shown.next_command == status.APPLY and is_clean and not shown.patch_changes:
+        return "k2mps build"
     if shown.next_command:
-        return "k2mps build" if shown.next_command == status.APPLY else shown.next_command
+        return shown.next_command
     return "k2mps test" if built and shown.head.tree[:12] in built.name else "k2mps build"
 
 
