@@ -266,3 +266,15 @@ def test_a_staged_version_that_the_file_lacks_is_not_lost(sandbox, k2, command, 
     sandbox.ok(*command)
     name = MPS if command[0] == "fold" else "x.patch"
     assert "+twenty\n" in (sandbox.root / "patches" / name).read_text()
+
+
+def test_edits_beside_a_commit_are_stashed_by_the_advice(sandbox, k2):
+    support.commit(k2, "Mine", {"mine.txt": "1\n"})
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
+    error = sandbox.fails(1, "new", "more")
+    stash, pop = re.findall(r"git -C \S+ stash(?: pop)?", error)
+    support.shell(sandbox.root, stash)
+    sandbox.ok("export")
+    support.shell(sandbox.root, pop)
+    sandbox.ok("new", "more")
+    assert sandbox.order()[-2:] == ["mine.patch", "more.patch"]

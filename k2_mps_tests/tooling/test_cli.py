@@ -1,16 +1,18 @@
 """The command line: its help, errors and exit codes, and the commands that it echoes."""
 
 import ast
+import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from k2mps.cli import command_line, console
+from k2mps.cli import command_line, console, session
 from k2mps.core import errors
 
 from k2_mps_tests.docs import tables
@@ -112,6 +114,76 @@ def test_a_quick_command_imports_nothing_heavy(empty, arguments):
 def test_a_wrong_command_line_is_explained(empty, arguments, status, problem):
     result = empty.run(*arguments)
     assert (result.returncode, problem in result.stderr) == (status, True), result.stderr
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_the_next_command_works_as_printed_for_another_checkout(sandbox, way):
+    """The shell runs the printed commands, in an environment without K2."""
+    k2 = sandbox.root.parent / 'my "k2"'
+    programs = sandbox.root.parent / "bin"
+    support.write(programs, {"k2mps": f'#!/bin/sh\nexec {sys.executable} -m k2mps "$@"\n'})
+    (programs / "k2mps").chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    in_shell = {"env": {**sandbox.environment, **support.IDENTITY, "PATH": path}}
+    option, variable = (("--k2", k2), {}) if way == "option" else ((), {"K2": str(k2)})
+
+    def follow(command, *options):
+        """Runs a command, and then the command that it prints, which the result is."""
+        result = sandbox.run(command, *option, *options, env=variable)
+        (step,) = re.findall("^ *next: (.*)", result.stdout + result.stderr, re.MULTILINE)
+        printed = step.removeprefix("correct the name, or ").partition(";")[0]
+        support.output("sh", "-ec", printed, cwd=sandbox.root, **in_shell)
+        return printed
+
+    shown = shlex.quote(str(k2))
+    clone = f"git clone {sandbox.upstream.as_uri()} {shown}"
+    assert follow("fold", support.MPS) == clone
+    shutil.rmtree(k2)
+    assert follow("status") == clone
+    facts = json.loads(sandbox.ok("status", *option, "--json", env=variable))
+    assert facts["next_command"] == f"k2mps apply --k2 {shown}"
+    assert follow("rebase", "--onto", "master") == facts["next_command"]
+    support.commit(k2, "Mine", {"mine.txt": "1\n"})
+    assert follow("status") == f"k2mps export --k2 {shown}"
+    support.edit(sandbox.root / "patches/mine.patch", "Mine", "Yours")
+    assert follow("status") == f"k2mps apply --k2 {shown}"
+    assert support.git(k2, "log", "-1", "--format=%s") == "Yours"
+    newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
+    support.shell(k2, "git config user.name A; git config user.email a@example.org")
+    printed = sandbox.ok("rebase", *option, "--onto", "master", env=variable)
+    assert f"\n+ k2mps export --k2 {shown} --onto {newer[:12]}\n" in printed
+
+
+def test_a_message_names_the_options_that_the_next_command_has():
+    given = session.Session()
+    given.k2, given.torch, given.jobs = "my k2", "2.14", 2
+    for text, expected in (
+        ("next: k2mps fold PATCH", "next: k2mps fold --k2 'my k2' PATCH"),
+        ("k2mps test docs", "k2mps test --k2 'my k2' --torch 2.14 --jobs 2 docs"),
+        ("make test, or train", "make test K2='my k2' TORCH=2.14, or train"),
+        ("then make export", "then make export K2='my k2'"),
+        ("k2mps lint; k2mps doctor; make doctor", "k2mps lint; k2mps doctor; make doctor"),
+    ):
+        assert given.with_options(text) == expected
+        assert session.Session().with_options(text) == text
+
+
+def test_each_command_with_an_option_gets_it_in_messages():
+    given = session.Session()
+    given.k2, given.torch, given.jobs = "k2", "2.14", 2
+    for name, one in command_line.main.commands.items():
+        words = {*given.with_options(f"k2mps {name}").split()}
+        options = {word for parameter in one.params for word in parameter.opts}
+        for option in ("--k2", "--torch", "--jobs"):
+            assert (option in words) == (option in options), name
+
+
+def test_other_programs_output_keeps_its_commands(capsys):
+    """A cover letter, for example, is for people with other checkouts."""
+    shown = console.Console(complete=lambda text: "completed")
+    shown.output("k2mps apply")
+    shown.info("k2mps apply")
+    assert capsys.readouterr().out == "k2mps apply\ncompleted\n"
 
 
 def test_without_a_command_the_tool_prints_the_state_and_the_next_step(sandbox):

@@ -317,8 +317,8 @@ class _BuildTree:
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
                 why="\n".join(_failures(log)[: None if self._request.keep_going else 1]),
-                next_command=f"read {log}; free some space if the disk is full; k2mps build"
-                " continues where it stopped",
+                next_command=f"read {log}; free some space if the disk is full; the same"
+                " command again continues where it stopped",
             )
         return steps
 

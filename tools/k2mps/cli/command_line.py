@@ -4,6 +4,7 @@ A command imports most modules only when it runs, because an import at the top w
 commands.
 """
 
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -40,17 +41,26 @@ def main(context: click.Context, verbose: bool) -> None:
     """k2 with an Apple MPS backend: patch it, build it, test it. Without a command, print the state
     of the checkout and the next step.
     """
-    context.obj = Session(verbose)
+    context.obj.console.verbose = verbose
     if context.invoked_subcommand is None:
         _show_status(context.obj)
         context.obj.console.info("k2mps --help lists the commands")
 
 
-def _show_status(session: Session) -> None:
-    from k2mps.stack import status
+def _status_of(session: Session):
+    """Returns the `Status` of the checkout."""
+    from k2mps.stack import clone, status
 
-    pin, checkout = session.upstream.pin, session.existing_if_any()
-    shown = status.of_checkout(session.project, session.upstream, checkout)
+    upstream, checkout = session.upstream, session.existing_if_any()
+    shown = status.of_checkout(session.project, upstream, checkout)
+    if checkout is None and session.k2:
+        command = clone.by_hand(upstream.pin, session.directory)
+        return dataclasses.replace(shown, next_command=command)
+    return shown
+
+
+def _show_status(session: Session) -> None:
+    pin, shown = session.upstream.pin, _status_of(session)
     built = session.project.registered
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}")
@@ -106,15 +116,13 @@ def apply_command(session: Session) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def status_command(session: Session, as_json: bool) -> None:
     """Print the state of the checkout, the patches and the build."""
-    from k2mps.stack import status
-
     if not as_json:
         _show_status(session)
         return
-    checkout = session.existing_if_any()
-    shown = status.of_checkout(session.project, session.upstream, checkout)
+    shown = _status_of(session)
     state = "changed" if shown.patch_changes else "as applied"
     facts = {"checkout": str(session.directory), **vars(shown), "patches": state}
+    facts["next_command"] = session.with_options(shown.next_command)
     session.console.result(facts)
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from k2mps.core import errors
@@ -26,11 +26,14 @@ class Console(Reporter):
     """Writes results and progress to standard output, warnings and commands to standard error.
 
     Args:
-      verbose: echo every command as "+ command".
+      complete: a function that adds this run's options to the commands in a message, see
+        `Session.with_options`.
     """
 
-    def __init__(self, verbose: bool = False):
-        self._verbose = verbose
+    def __init__(self, complete: Callable[[str], str] = str):
+        self._complete = complete
+        # The caller sets True to echo every command as "+ command".
+        self.verbose = False
         # The caller sets False if a program reads standard output, as with --json.
         self.shows_progress = True
 
@@ -39,13 +42,16 @@ class Console(Reporter):
         return sys.stdout.isatty()
 
     def info(self, text: str) -> None:
-        self._write(text, sys.stdout)
+        self._write(self._complete(text), sys.stdout)
 
     def warn(self, text: str) -> None:
-        self._write(f"warning: {text}", sys.stderr)
+        self._write(f"warning: {self._complete(text)}", sys.stderr)
+
+    def output(self, text: str) -> None:
+        self._write(text, sys.stdout)
 
     def command(self, argv: Sequence[str]) -> None:
-        if self._verbose:
+        if self.verbose:
             words = shlex.join(str(word) for word in argv)
             self._write(f"+ {words}", sys.stderr)
 
@@ -71,7 +77,7 @@ class Console(Reporter):
 
     def result(self, facts: object) -> None:
         """Prints facts as JSON."""
-        self.info(json.dumps(facts, indent=2, default=vars))
+        self.output(json.dumps(facts, indent=2, default=vars))
 
     @contextlib.contextmanager
     def task(self, title: str, log: Path | None = None) -> Iterator[Update]:

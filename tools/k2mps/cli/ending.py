@@ -8,6 +8,7 @@ import sys
 import click
 
 from k2mps.cli import command_line
+from k2mps.cli.session import Session
 from k2mps.core import errors, git, interrupts
 
 
@@ -17,22 +18,24 @@ def run() -> None:
         if getattr(sys, name) is None:  # The shell has closed the stream, as by `>&-`.
             setattr(sys, name, open(os.devnull, "w"))
         getattr(sys, name).reconfigure(errors="backslashreplace")
+    session = Session()
     try:
-        status = _status()
+        status = _status(session)
         interrupts.ignore()
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
-        advice = f"\n  next: {error.next_command}" if error.next_command else ""
+        advice = session.with_options(error.next_command)
+        advice = f"\n  next: {advice}" if advice else ""
         _last_words(f"error: {error}{advice}")
         status = error.exit_code
     sys.exit(status)
 
 
-def _status() -> int:
+def _status(session: Session) -> int:
     """Runs the command line, prints its error, and returns the exit status."""
     interrupts.install()
     git.scrub_environment()
     try:
-        status = command_line.main(prog_name="k2mps", standalone_mode=False) or 0
+        status = command_line.main(prog_name="k2mps", standalone_mode=False, obj=session) or 0
         sys.stdout.flush()
         return status
     except click.ClickException as error:
@@ -43,7 +46,9 @@ def _status() -> int:
     except Exception as error:
         failure = _as_error(error)
     first, *rest = errors.visible(str(failure)).split("\n")
-    _last_words("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]))
+    # The first line says what failed; the other lines may name the next command.
+    rest = [f"  {session.with_options(line)}" for line in rest]
+    _last_words("\n".join([f"error: {first}", *rest]))
     return failure.exit_code
 
 

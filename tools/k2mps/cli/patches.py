@@ -4,6 +4,7 @@ import click
 
 from k2mps.cli.session import Session, command, k2_option
 from k2mps.core import errors
+from k2mps.core.git import quoted
 
 COMMANDS = click.Group()
 
@@ -199,6 +200,8 @@ def upstream_command(
         program.COMMITS.run(session.environment, words)
     if branch:
         checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
-    session.console.info(request.cover.rstrip("\n"))
+    session.console.output(request.cover.rstrip("\n"))
     if branch:
-        session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
+        from k2mps.stack.transaction import git_in
+
+        session.console.info(f"next: {git_in(checkout)} push YOUR_FORK {quoted(branch)}")

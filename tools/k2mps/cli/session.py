@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from k2mps.cli.console import Console
+from k2mps.core.git import quoted
 
 if TYPE_CHECKING:
     from k2mps.build.builder import Built, Request
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from k2mps.core.pins import Upstream
     from k2mps.core.project import Project
     from k2mps.stack.checkout import Checkout
+
+
+# The names of the commands that have the options --k2 (K2 for make), --torch and --jobs.
+_IN_CHECKOUT = "apply|build|export|fold|new|rebase|status|test|upstream|wheel"
+_IN_BUILD = "build|test|wheel"
 
 
 class Session:
@@ -30,11 +37,29 @@ class Session:
       torch, jobs: the values of the options --torch and --jobs; None if not given.
     """
 
-    def __init__(self, verbose: bool = False):
-        self.console = Console(verbose)
+    def __init__(self):
+        self.console = Console(self.with_options)
         self.k2: str | None = os.environ.get("K2") or None
         self.torch: str | None = None
         self.jobs: int | None = None
+
+    def with_options(self, text: str) -> str:
+        """Returns a message whose commands have this run's options.
+
+        The modules write a command without --k2, --torch and --jobs, as in "next: k2mps apply".
+        If the user gave these options, the user's next command needs them, too.
+        """
+        for commands, option, value in (
+            (f"k2mps (?:{_IN_BUILD})", "--jobs ", self.jobs),
+            (f"k2mps (?:{_IN_BUILD})", "--torch ", self.torch),
+            (f"make (?:{_IN_BUILD})", "TORCH=", self.torch),
+            (f"k2mps (?:{_IN_CHECKOUT})", "--k2 ", self.k2),
+            (f"make (?:{_IN_CHECKOUT})", "K2=", self.k2),
+        ):
+            if value:
+                given = f"{option}{quoted(value)}"
+                text = re.sub(rf"\b{commands}\b", lambda match: f"{match[0]} {given}", text)
+        return text
 
     @functools.cached_property
     def project(self) -> Project:
@@ -69,8 +94,10 @@ class Session:
 
     def existing(self) -> Checkout:
         """Returns the checkout; raises CheckoutMissingError if there is none."""
-        from k2mps.stack import checkout
+        from k2mps.stack import checkout, clone
 
+        if self.k2:
+            return clone.chosen(self.project, self.upstream.pin, self.k2, self.console)
         return checkout.Checkout(self.directory, self.console)
 
     def existing_if_any(self) -> Checkout | None:

@@ -21,6 +21,9 @@ class Reporter:
     def warn(self, text: str) -> None:
         """Shows a warning."""
 
+    def output(self, text: str) -> None:
+        """Shows a text that is not the tool's own, such as a line of another program's output."""
+
     def command(self, argv: Sequence[str]) -> None:
         """Shows a command that is about to run."""
 

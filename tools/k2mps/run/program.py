@@ -46,7 +46,7 @@ class Program:
         Raises:
           CheckFailedError: the program failed.
         """
-        outcome = run(environment, self.module, arguments, on_line=environment.reporter.info)
+        outcome = run(environment, self.module, arguments, on_line=environment.reporter.output)
         failed = f"the {self.title} failed, status {outcome.status}"
         outcome.check(errors.CheckFailedError, failed, self.next_command, shown=1)
 
@@ -57,8 +57,8 @@ CHECK = Program(
 COMMITS = Program(
     "k2_mps_tests.commits",
     "check of the commits",
-    "k2mps fold the fix into the patch, then k2mps upstream --check again: it skips commits that"
-    " have passed",
+    "k2mps fold the fix into the patch, then the same command again: it skips commits that have"
+    " passed",
 )
 KERNELS = Program(
     "k2_mps_tests.kernels",

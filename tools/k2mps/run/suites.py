@@ -342,7 +342,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
         if result.output:
             reporter.info(f"--- {result.suite.title}")
             for line in result.output:
-                reporter.info(line)
+                reporter.output(line)
     for line in summary(results):
         reporter.info(line)
     if all(result.not_run for result in results):

@@ -20,7 +20,7 @@ from k2mps.stack import export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
-from k2mps.stack.transaction import Transaction, begin
+from k2mps.stack.transaction import Transaction, begin, git_in
 
 
 def new(
@@ -121,12 +121,14 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
     plan = transaction.plan(commits)
     transaction.check_files(plan, "the command")
     if plan.changed or plan.removed:
+        git_command = git_in(transaction.checkout)
         raise errors.K2mpsError(
             f"branch {BRANCH} of {transaction.checkout.directory} has commits that are not in"
             " patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
-            next_command="commit the edits there, too, then k2mps export; or stash them, k2mps"
-            " export, git stash pop, then the same command again",
+            next_command="commit the edits there, too, then k2mps export; or"
+            f" {git_command} stash, k2mps export, {git_command} stash pop, then the same command"
+            " again",
         )
 
 

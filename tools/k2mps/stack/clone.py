@@ -28,6 +28,29 @@ def locate(project: Project, choice: str | None) -> Path:
     return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
+def by_hand(pin: Pin, directory: Path) -> str:
+    """Returns the command by which the user clones k2 into a directory of the user's choice."""
+    return f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
+
+
+def chosen(project: Project, pin: Pin, choice: str, reporter: Reporter = Reporter()) -> Checkout:
+    """Returns the checkout in the directory `choice`.
+
+    Raises:
+      CheckoutMissingError: `choice` is not the top of a git checkout.
+    """
+    directory = locate(project, choice)
+    if not directory.is_dir():
+        blocked = os.path.lexists(directory)
+        first = "move away what is there, then" if blocked else "correct the name, or"
+        raise errors.CheckoutMissingError(
+            f"there is no k2 checkout at {directory}",
+            why="--k2 or K2 names this directory, and k2mps clones only into build/k2",
+            next_command=f"{first} {by_hand(pin, directory)}; then the same command again",
+        )
+    return Checkout(directory, reporter)
+
+
 def obtain(
     project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
 ) -> Checkout:
@@ -47,7 +70,7 @@ def obtain(
         with exclusive(project.build_root, str(project.build_root)):
             if not os.path.lexists(directory):
                 _clone(pin, directory, reporter)
-    checkout = Checkout(directory, reporter)
+    checkout = chosen(project, pin, choice, reporter) if choice else Checkout(directory, reporter)
     if choice:
         # If the commit is missing, pinned() raises an error: only the user fetches into this
         # checkout.
