@@ -329,3 +329,24 @@ def test_a_patch_that_lost_its_line_gets_it_back(sandbox, k2):
     order.unlink()
     sandbox.ok("export")
     assert order.read_bytes() == before
+
+
+def test_a_note_in_patches_stays_and_stops_each_command(sandbox, k2):
+    notes = sandbox.root / "patches/NOTES"
+    notes.write_text("mine\n")
+    before = patches(sandbox)
+    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    tip = git(k2, "rev-parse", "HEAD")
+    for words in (["apply"], ["new", "x"], ["fold", NEW], ["upstream"]):
+        error = sandbox.fails(1, *words)
+        assert "NOTES" in error and "move it out of patches/" in error, words
+    git(k2, "stash", "--quiet")
+    for words in (["export"], ["export", "--prune"], ["rebase", "--onto", "master"], ["wheel"]):
+        sandbox.fails(1, *words)
+    assert ("patches/series", 1, "form") in support.findings(sandbox)
+    assert patches(sandbox) == before and git(k2, "rev-parse", "HEAD") == tip
+    notes.rename(notes.with_name(".NOTES"))
+    assert "already applied" in sandbox.ok("apply")
+    git(k2, "stash", "pop", "--quiet")
+    sandbox.ok("fold", NEW)
+    assert (sandbox.root / "patches/.NOTES").read_text() == "mine\n"
