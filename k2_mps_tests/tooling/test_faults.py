@@ -23,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -212,6 +213,9 @@ def test_a_killed_command_loses_no_work_and_can_be_repeated(copies, request):
             copies.again(end)
             assert copies.end() == end, at
     assert killed > 0.8 * len(points(request, count))
+    # docs/contributing.md names the folders that killed runs leave.
+    left = Path(copies.sandbox.environment["TMPDIR"]).iterdir()
+    assert {path.name[:6] for path in left} == {"k2mps-"}
 
 
 @pytest.mark.parametrize("copies", {**COMMANDS, **CLONE}, indirect=True)

@@ -108,7 +108,7 @@ def compiled_kernels(wheel: WheelFile, environment: Environment) -> Iterator[Pro
     for name, content in sorted(wheel.files.items()):
         if not LIBRARY.fullmatch(name) or _METALLIB not in content:
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
             library = Path(folder, "library")
             library.write_bytes(content)
             outcome = environment.run(
