@@ -172,6 +172,10 @@ NEXT_STEPS = {
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true",
         "K2 rebase --continue, or --abort",
     ),
+    "a rebase that has stopped, and an edit": (
+        "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true; $edit",
+        "K2 rebase --continue, or --abort, which also discards edits that are not committed",
+    ),
     "a rebase that has ended": (
         "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",
         "k2mps export --onto NEWER",

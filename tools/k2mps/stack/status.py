@@ -66,6 +66,8 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     where, on_branch = git_in(checkout), head.branch == BRANCH_REF
     if operation:
         advice = f"{where} {operation} --continue, or --abort"
+        if operation == "rebase" and edited:
+            advice += ", which also discards edits that are not committed"
         onto = rebase_target(checkout)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
