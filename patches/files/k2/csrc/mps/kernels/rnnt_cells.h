@@ -51,8 +51,7 @@ inline int NumRows(constant RnntSmoothedParams &params) {
 // product of two exponentials, which underflows if it is below 1.2e-38.
 constant float kLowSum = 1e-25f, kLogLowSum = -57.564627f;
 
-// The log of float64's smallest normal number.  k2 replaces smaller logs by
-// this number, see rnnt_normalizers.py.
+// The log of float64's smallest normal number, which replaces smaller logs.
 constant float kLogTiny = -708.39642f;
 
 // The part of a sequence that is inside of its boundary.
