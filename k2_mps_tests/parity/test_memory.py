@@ -15,6 +15,12 @@ CONSTANT = 100_000
 # Bytes: (for each state of the graphs and each frame, for each arc of the lattice).
 DENSE = {"host": (26, 50), "metal": (10, 60)}
 PRUNED = {"host": (0, 80), "metal": (0, 80)}
+# The host takes blocks of k2, whose sizes are powers of two.
+ROUNDING = {"host": 2, "metal": 1}
+# For the host, enough frames for arrays that are larger than all blocks: blocks that k2 has kept
+# from other tests do not count in the peak.
+DENSE_FRAMES = {"host": (5000, 10000), "metal": (300, 600)}
+PRUNED_FRAMES = {"host": (1200, 2400), "metal": (150, 300)}
 
 
 def peak_of(function):
@@ -34,10 +40,10 @@ def dense_fsa_vec(frames):
     return k2.DenseFsaVec(logits.log_softmax(-1).to("mps"), segments)
 
 
-def check(peak, states, frames, lattice, bytes_of_one):
+def check(peak, states, frames, lattice, bytes_of_one, rounding):
     of_state, of_arc = bytes_of_one
     expected = of_state * states * frames + of_arc * lattice.num_arcs
-    assert expected / 2 < peak < expected + CONSTANT, (peak, expected, lattice.num_arcs)
+    assert expected / 2 < peak < rounding * expected + CONSTANT, (peak, expected, lattice.num_arcs)
 
 
 @pytest.mark.parametrize("symbols", [20, 80])
@@ -46,18 +52,18 @@ def test_intersect_dense(placement, symbols):
         [(7 * i + j) % (CLASSES - 1) + 1 for j in range(symbols)] for i in range(SEQUENCES)
     ]
     graphs = k2.ctc_graph(references, device="mps")
-    for frames in (300, 600):
+    for frames in DENSE_FRAMES[placement]:
         dense = dense_fsa_vec(frames)
         peak, lattice = peak_of(lambda dense=dense: k2.intersect_dense(graphs, dense, 10.0))
         states = graphs.arcs.shape().tot_size(1)
-        check(peak, states, frames, lattice, DENSE[placement])
+        check(peak, states, frames, lattice, DENSE[placement], ROUNDING[placement])
 
 
 def test_intersect_dense_pruned(placement):
     graph = k2.ctc_topo(CLASSES - 1, device="mps")
-    for frames in (150, 300):
+    for frames in PRUNED_FRAMES[placement]:
         dense = dense_fsa_vec(frames)
         peak, lattice = peak_of(
             lambda dense=dense: k2.intersect_dense_pruned(graph, dense, 20.0, 8.0, 30, 1000)
         )
-        check(peak, graph.shape[0], frames, lattice, PRUNED[placement])
+        check(peak, graph.shape[0], frames, lattice, PRUNED[placement], ROUNDING[placement])

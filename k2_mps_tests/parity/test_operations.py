@@ -46,7 +46,8 @@ def _where(counted, moved=()):
     # direction, to the CPU.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
-    return "host" if counted.gates else "aten"
+    # A function of the host that needs no wait has no gate.
+    return "aten" if counted.operators and not counted.gates else "host"
 
 
 # A copy of more bytes than SMALL copies an FSA or a ragged tensor.  Smaller copies do not show that

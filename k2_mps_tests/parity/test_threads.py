@@ -163,14 +163,19 @@ def _busy():
     return [k2.mutual_information_recursion(px, py) for _ in range(12)]
 
 
+def _ragged():
+    """Returns a ragged tensor of values on which the GPU may work."""
+    return k2.RaggedTensor(k2.RaggedShape("[[x]]").to("mps"), torch.zeros(1, device="mps"))
+
+
+# Functions that wait for work of the GPU on their inputs.
 WAITING = {
     "dense_fsa_vec": lambda: k2.DenseFsaVec(
         torch.zeros(1, 3, 4, device="mps"), torch.tensor([[0, 0, 3]], dtype=torch.int32)
     ),
-    "to_mps": lambda: k2.linear_fsa([1, 2]).to("mps"),
-    "ragged_to_mps": lambda: k2.RaggedTensor([[1]]).to("mps"),
-    "ctc_topo": lambda: k2.ctc_topo(3, device="mps"),
-    "linear_fsa": lambda: k2.linear_fsa([1, 2], device="mps"),
+    "tolist": lambda: _ragged().tolist(),
+    "to_cpu": lambda: _ragged().to("cpu"),
+    "sort": lambda: _ragged().sort_(),
 }
 
 

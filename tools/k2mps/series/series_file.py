@@ -16,14 +16,15 @@ from collections.abc import Sequence
 from k2mps.core import errors
 
 # Three groups that make mps a device of k2; kernels; six groups of fixes; speed on the CPU; sorts
-# on the host; why mps cannot be used, and the name of a wheel; what is not offered to k2.
+# on the host; why mps cannot be used, and the name of a wheel; no wait for what the host makes;
+# what is not offered to k2.
 GROUPS = (
     *("shared-memory", "mps-context", "device"),
     *("mutual-information", "swoosh", "waits", "rnnt", "rnnt-smoothed", "graph-index"),
     *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
     *("fixes-core", "fixes-intersect", "fixes-ragged"),
     *("fixes-errors", "fixes-autograd", "fixes-processes"),
-    *("speed", "sorting", "availability"),
+    *("speed", "sorting", "availability", "idle-memory"),
     "profiling",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
