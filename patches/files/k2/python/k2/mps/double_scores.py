@@ -34,7 +34,8 @@ def in_metal(fsas) -> bool:
 
     The functions below may be called only if the result is True.
     '''
-    if fsas.device.type != 'mps':
+    # With mps off, do not ask for the device, which takes a microsecond.
+    if not _k2.version.with_mps or fsas.device.type != 'mps':
         return False
     if fsas.num_arcs == 0:
         reasons['get_tot_scores'] = 'the FSAs have no arcs'

@@ -49,6 +49,8 @@ def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
       ``torch.float32`` copy on mps, else ``scores`` itself.  Autograd records
       the copy.
     '''
-    if fsas.device.type != 'mps' or scores.dtype != torch.float64:
+    # With mps off, do not ask for the device, which takes a microsecond.
+    if (not _k2.version.with_mps or fsas.device.type != 'mps'
+            or scores.dtype != torch.float64):
         return scores
     return _PublicScores.apply(fsas, scores)
