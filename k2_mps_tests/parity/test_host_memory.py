@@ -305,6 +305,33 @@ def test_what_the_host_makes_needs_no_wait(name):
     assert _drains(GIVES_NO_DRAIN[name]) == 0
 
 
+def test_a_frame_of_a_beam_search_waits_once():
+    def frame():
+        row_splits = 3 * torch.arange(5, dtype=torch.int32, device="mps")
+        shape = k2.ragged.create_ragged_shape2(row_splits=row_splits, cached_tot_size=12)
+        scores = k2.RaggedTensor(shape, torch.ones(12, device="mps"))
+        for i in range(4):
+            scores[i].topk(2)
+
+    assert _drains(frame) == 1
+
+
+def test_rnnt_decoding_waits_once_a_frame():
+    config = k2.RnntDecodingConfig(9, 2, 3.0, 3, 3)
+    graph = k2.trivial_graph(8, device="mps")
+    streams = k2.RnntDecodingStreams([k2.RnntDecodingStream(graph) for _ in range(2)], config)
+
+    def frame():
+        _, contexts = streams.get_contexts()
+        streams.advance(torch.randn(contexts.shape[0], 9, device="mps").log_softmax(-1))
+
+    for _ in range(9):
+        frame()  # fills k2's memory for the host, and reaches the limit of contexts
+    with k2.mps.counters() as counted:
+        frame()
+    assert (counted.drains, counted.gates) == (1, 2)
+
+
 def test_a_graph_moves_with_its_attributes():
     fsa = _with_attributes()
     moved = fsa.to("mps")
