@@ -17,12 +17,13 @@
  */
 
 #include <algorithm>
+#include <atomic>
 #include <future>  // NOLINT
 #include <numeric>
 #include <vector>
 
 #include "k2/csrc/array_ops.h"
-#include "k2/csrc/blocking.h"
+#include "k2/csrc/interrupt.h"
 #include "k2/csrc/intersect_in_threads.h"
 #include "k2/csrc/ragged_ops.h"
 #include "k2/csrc/thread_pool.h"
@@ -88,16 +89,20 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
   std::stable_sort(order.begin(), order.end(), [&](int32_t i, int32_t j) {
     return num_rows(i) > num_rows(j);
   });
-  auto intersect_all = [&]() {
+  {
     // k2's global pool is not used, because calls with one thread need the
     // threads of that pool to prune.
     ThreadPool pool(std::min(num_threads, num_seqs));
     std::vector<std::future<void>> done;
+    std::atomic<bool> stop{false};
     for (int32_t i : order)
-      done.push_back(pool.SubmitTask([&, i]() { intersect_one(i); }));
-    for (std::future<void> &each : done) each.get();
-  };
-  RunBlocking(intersect_all);
+      done.push_back(pool.SubmitTask([&, i]() {
+        StopWhen stop_when(stop);
+        CheckInterrupt();
+        intersect_one(i);
+      }));
+    WaitForTasks(&done, &stop);
+  }
 
   std::vector<RaggedShape *> shapes;
   std::vector<const Array1<Arc> *> arcs;

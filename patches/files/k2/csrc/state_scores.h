@@ -24,6 +24,7 @@
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
+#include "k2/csrc/interrupt.h"
 #include "k2/csrc/ragged.h"
 #include "k2/csrc/utils.h"
 
@@ -61,7 +62,9 @@ void StateScoresOnHost(bool forward, FsaVec &fsas,
   const Arc *arcs = fsas.values.Data();
   const T negative_infinity = -std::numeric_limits<T>::infinity();
 
+  LongLoop loop;
   for (int32_t n = 0; n != num_states; ++n) {
+    loop.Step();
     const int32_t at = forward ? n : num_states - 1 - n, state = states[at];
     T sum = negative_infinity;
     int32_t best = -1;

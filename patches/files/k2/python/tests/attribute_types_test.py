@@ -38,6 +38,11 @@ def with_attribute(value):
     return fsa
 
 
+def transducer(fsa):
+    fsa.aux_labels = fsa.labels.clone()
+    return fsa
+
+
 def functions():
     '''Return functions that take an Fsa, and map arcs to arcs.'''
     dense = k2.DenseFsaVec(torch.zeros(1, 2, 4),
@@ -50,6 +55,7 @@ def functions():
         closure=k2.closure,
         add_epsilon_self_loops=k2.add_epsilon_self_loops,
         reverse=k2.reverse,
+        compose=lambda x: k2.compose(transducer(x), other),
         union=lambda x: k2.union(k2.create_fsa_vec([x, x])),
         shortest_path=lambda x: k2.shortest_path(k2.create_fsa_vec([x]), True),
         intersect=lambda x: k2.intersect(k2.arc_sort(x), other),
@@ -114,13 +120,51 @@ class TestAttributeTypes(unittest.TestCase):
             found = k2.index_select(value, torch.tensor([-1] * 4).int())
             assert found.shape == (4, *value.shape[1:]) and not found.any()
 
+    def test_default_values(self):
+        index = torch.tensor([-1, 0], dtype=torch.int32)
+        for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
+            value = torch.ones(1, dtype=dtype)
+            found = k2.index_select(value, index, default_value=7)
+            assert found.tolist() == [7, 1], dtype
+            for wrong in (0.5, 1e10 + 0.5):
+                with self.assertRaises(RuntimeError):
+                    k2.index_select(value, index, default_value=wrong)
+        for dtype, wrong in ((torch.uint8, -1), (torch.uint8, 256),
+                             (torch.int16, 2**15)):
+            with self.assertRaises(RuntimeError):
+                k2.index_select(torch.ones(1, dtype=dtype), index,
+                                default_value=wrong)
+
+    def test_arcs_that_are_made_of_several_arcs(self):
+        # With an epsilon, and two arcs of the same label from state 0.
+        text = '0 1 0 0\n0 1 2 0\n0 2 2 0\n1 2 3 0\n2 3 -1 0\n3'
+        # A sum of these numbers tells which numbers it has.
+        numbers = torch.tensor([1, 2, 4, 8, 16])
+        rows = numbers.reshape(-1, 1)
+        ragged = [k2.RaggedTensor(rows.to(dtype)) for dtype in
+                  (torch.int32, torch.float32, torch.float64)]
+        for function in (k2.remove_epsilon, k2.determinize,
+                         k2.remove_epsilon_and_add_self_loops):
+
+            def result_of(value):
+                fsa = k2.Fsa.from_str(text)
+                fsa.extra = value
+                return function(fsa).extra.tolist()
+
+            expected = result_of(numbers.float())
+            assert not set(expected) <= set(numbers.tolist()), function
+            for value in (numbers.int(), numbers.double(), *ragged):
+                found = result_of(value)
+                # An attribute of int32 becomes ragged.
+                found = [sum(x) if isinstance(x, list) else x for x in found]
+                assert found == expected, (function, value)
+            for value in (numbers.bool(), numbers.short(), numbers,
+                          numbers.half(), rows.float(), rows.int()):
+                with self.assertRaisesRegex(AssertionError,
+                                            'attribute extra must be ragged'):
+                    result_of(value)
+
     def test_errors_name_the_attribute(self):
-        for value in (torch.ones(NUM_ARCS, dtype=torch.int64),
-                      torch.ones(NUM_ARCS, 2),
-                      torch.ones(NUM_ARCS, 2, dtype=torch.int32)):
-            with self.assertRaisesRegex(AssertionError,
-                                        'attribute extra must be ragged'):
-                k2.remove_epsilon(with_attribute(value))
         value = k2.RaggedTensor([[1.5]] * NUM_ARCS)
         for names in (None, ['extra']):
             with self.assertRaisesRegex(AssertionError, 'attribute extra'):

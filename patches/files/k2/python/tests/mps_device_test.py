@@ -98,9 +98,14 @@ class TestMpsDevice(unittest.TestCase):
 
     @unittest.skipIf(k2.with_cuda, 'there is CUDA')
     def test_cuda(self):
-        fsa = k2.linear_fsa([1])
-        with self.assertRaisesRegex(RuntimeError, r"to\('mps'\)"):
-            fsa.to('cuda')
+        ragged, fsa = k2.RaggedTensor([[1]]), k2.linear_fsa([1])
+        for function in (
+                fsa.to, ragged.to, ragged.shape.to,
+                lambda device: k2.linear_fsa([1], device=device),
+                lambda device: k2.RaggedTensor([[1]], device=device)):
+            for device in ('cuda', 'cuda:0'):
+                with self.assertRaisesRegex(RuntimeError, r"Call \.to\('mps'"):
+                    function(device)
 
     def test_an_algorithm_for_the_cpu_only(self):
         fsa = self.fsas[0].to('mps')
