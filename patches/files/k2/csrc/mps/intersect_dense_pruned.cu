@@ -25,6 +25,7 @@
 #include <tuple>
 #include <vector>
 
+#include "k2/csrc/array_ops.h"
 #include "k2/csrc/fsa_utils.h"
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
@@ -384,12 +385,14 @@ torch::optional<Totals> SearchPruned(PrunedBatch *batch,
 // Returns the lattice that SearchPruned() has found.
 std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
                                           const Totals &totals,
-                                          ContextPtr context) {
+                                          const Array1<int32_t> &row_begins) {
   const int32_t num_seqs = batch.problem.num_seqs,
                 num_steps = batch.problem.num_rows + 1,
                 num_frames = num_seqs * num_steps,
                 num_states = totals.num_states, num_arcs = totals.num_arcs;
-  Array1<int32_t> begins(context, totals.begins);
+  ContextPtr context = row_begins.Context();
+  Array1<int32_t> begins(context, totals.begins),
+      sequences = Arange<int32_t>(context, 0, num_seqs);
   const PrunedFsas fsas(num_states, num_arcs);
   torch::Tensor map_a = GpuTensor<int32_t>(num_arcs),
                 map_b = GpuTensor<int32_t>(num_arcs),
@@ -417,6 +420,8 @@ std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
   ans->num_steps = num_steps;
   ans->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
   ans->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
+  ans->row_begins = row_begins;
+  ans->a_to_b_map = sequences;
   return ans;
 }
 
@@ -469,7 +474,7 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     *why_host = kPrunedTooLargeLattice;
     return nullptr;
   }
-  return EmitPruned(batch, *totals, graphs.Context());
+  return EmitPruned(batch, *totals, row_begins);
 }
 
 }  // namespace k2

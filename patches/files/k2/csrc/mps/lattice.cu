@@ -36,7 +36,7 @@ BatchesParams GetBatchesParams(const FramedLattice &lattice) {
   return {fsas.Dim0(), lattice.num_steps, fsas.TotSize(1), fsas.NumElements()};
 }
 
-LatticeGradParams GetGradParams(const Lattice &lattice) {
+LatticeGradParams GetGradParams(const FramedLattice &lattice) {
   LatticeGradParams params = {};
   params.num_fsas = lattice.a_to_b_map.Dim();
   params.num_steps = lattice.num_steps;
@@ -118,8 +118,8 @@ void Lattice::GraphGrad(const at::Tensor &arc_grad,
        mps::Out(kLatticeGradGrad, grad), mps::In(kLatticeGradParams, params)});
 }
 
-void Lattice::DenseGrad(const at::Tensor &arc_grad,
-                        const at::Tensor &grad) const {
+void FramedLattice::DenseGrad(const at::Tensor &arc_grad,
+                              const at::Tensor &grad) const {
   LatticeGradParams params = GetGradParams(*this);
   params.num_rows = grad.size(0);
   params.num_columns = grad.size(1);

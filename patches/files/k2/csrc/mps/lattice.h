@@ -49,33 +49,37 @@ struct FramedLattice {
   // each frame.
   Array1<int32_t> frame_states, frame_arcs;
 
+  // What DenseGrad() reads: row splits of b_fsas; and [fsas.Dim0()], the
+  // sequence of each FSA, not decreasing.
+  Array1<int32_t> row_begins, a_to_b_map;
+
   // Returns what GetIncomingArcs() would return.
   Ragged<int32_t> IncomingArcs() const;
 
   // Returns what GetStateBatches() would return.  The states of one time form a
   // batch.
   Ragged<int32_t> StateBatches() const;
-};
 
-// A lattice that intersect_dense has made on the GPU.  The functions encode
-// kernels, and do not wait.
-struct Lattice : public FramedLattice {
-  Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
-  Array1<int32_t> row_begins;                    // row splits of b_fsas
-  Array1<int32_t> a_to_b_map;
-
-  /* GraphGrad() computes the gradient of the scores of a_fsas.  DenseGrad()
-     computes the gradient of the scores of b_fsas.  The results are bit for bit
-     those of a loop over the lattice's arcs i, in order, that adds arc_grad[i]
-     to element arc_map_a[i] (GraphGrad) or arc_map_b[i] (DenseGrad).
+  /* Computes the gradient of the scores of b_fsas.  The result is bit for bit
+     that of a loop over the lattice's arcs i, in order, that adds arc_grad[i]
+     to element arc_map_b[i].
 
      @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
                             on mps, [fsas.NumElements()], contiguous.
      @param [out] grad      torch.float32 on mps, contiguous, in the shape of
                             the scores; all elements are written.
    */
-  void GraphGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;
   void DenseGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;
+};
+
+// A lattice that intersect_dense has made on the GPU.  The functions encode
+// kernels, and do not wait.
+struct Lattice : public FramedLattice {
+  Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
+
+  // As DenseGrad(), but computes the gradient of the scores of a_fsas, by
+  // arc_map_a.
+  void GraphGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;
 };
 
 }  // namespace k2

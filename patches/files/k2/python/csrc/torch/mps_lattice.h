@@ -53,9 +53,9 @@ inline void PybindMpsLattice(py::module &m) {
         return RaggedAny(self.StateBatches().Generic());
       },
       NoGil());
+  framed.def("dense_grad", &FramedLattice::DenseGrad, NoGil());
   py::class_<Lattice, FramedLattice> lattice(m, "MpsLattice");
   lattice.def("graph_grad", &Lattice::GraphGrad, NoGil());
-  lattice.def("dense_grad", &Lattice::DenseGrad, NoGil());
 
   m.def("mps_prefers_intersect_dense", &k2::PreferIntersectDenseMps);
   m.def("mps_intersect_dense", &k2::IntersectDenseMps, NoGil());
