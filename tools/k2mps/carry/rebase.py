@@ -35,6 +35,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
                 else "patches/ was not applied there, or has changed since",
                 next_command=f"k2mps export --onto {base[:12]}" if moved else "k2mps apply",
             )
+        transaction.check_head(transaction.tip())
         onto = upstream.commit_of(checkout, transaction.pin, revision)
         words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)

@@ -80,14 +80,7 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
             why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
-    lost = [] if head.branch else transaction.user_commits(tip, head.commit)
-    if lost and not checkout.git.text("for-each-ref", "--count=1", "--contains", head.commit):
-        raise errors.K2mpsError(
-            f"HEAD of {checkout.directory} is at commit {lost[-1]}",
-            why="no branch or tag leads to it",
-            next_command=f"{git_in(checkout)} branch mine, which keeps it; then the same command"
-            " again",
-        )
+    transaction.check_head(tip)
     worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
     if head.branch != BRANCH_REF and os.path.exists(worktree):
         raise errors.K2mpsError(

@@ -124,6 +124,22 @@ class Transaction:
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
 
+    def check_head(self, tip: str) -> None:
+        """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits.
+
+        Args:
+          tip: the last commit of the series.
+        """
+        checkout, head = self.checkout, self.head
+        lost = [] if head.branch else self.user_commits(tip, head.commit)
+        if lost and not checkout.git.text("for-each-ref", "--count=1", "--contains", head.commit):
+            raise errors.K2mpsError(
+                f"HEAD of {checkout.directory} is at commit {lost[-1]}",
+                why="no branch or tag leads to it",
+                next_command=f"{git_in(checkout)} branch mine, which keeps it; then the same"
+                " command again",
+            )
+
     @functools.cached_property
     def in_branch(self) -> Mapping[str, Entry]:
         """The files of patches/ whose content branch k2-mps has, so that they may be replaced.
