@@ -206,7 +206,10 @@ def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
 
 # A hook of git for the checkout.  It notes when git has moved a commit, and then takes a second.
 HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
-UNDO = r"next: (git .* --abort) undoes .* refuses that, (git .* --quit); (git .* --force k2-mps)"
+UNDO = (
+    r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards .*;"
+    r" if git refuses that, (git .* --quit); (git .* checkout k2-mps)"
+)
 
 
 def interrupted(sandbox, k2, whole_group: bool) -> tuple[str, str]:
@@ -232,10 +235,10 @@ def test_a_rebase_that_ctrl_c_ends_is_undone_by_git(sandbox, k2):
     before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
     _, output = interrupted(sandbox, k2, whole_group=True)
     (undo,) = re.findall(UNDO, output)
-    (k2 / "CMakeLists.txt").write_text("half of a commit\n")
-    support.write(k2, {"cmake/mps.cmake": "half of a commit\n"})
+    support.write(k2, {"CMakeLists.txt": "mine\n", "cmake/mps.cmake": "mine\n"})
     git(k2, "rm", "--quiet", "--cached", "--ignore-unmatch", "cmake/mps.cmake")
-    support.shell(k2, f"{undo[0]} || ({undo[1]}; {undo[2]})")
+    support.shell(k2, f"{undo[0]}; {undo[1]} || ({undo[2]}; {undo[3]})")
+    assert git(k2, "show", "stash:CMakeLists.txt", "stash^3:cmake/mps.cmake") == "mine\nmine"
     assert (patches(sandbox), git(k2, "rev-parse", "HEAD")) == before
     assert sandbox.state() == "applied" and not git(k2, "status", "--porcelain")
 

@@ -157,7 +157,8 @@ NEXT_STEPS = {
         "$edit; git -C build/k2 add .; git -C build/k2 show HEAD:CMakeLists.txt"
         " >build/k2/CMakeLists.txt",
         "K2 diff -- CMakeLists.txt shows the difference; K2 add -- CMakeLists.txt keeps the files"
-        " as they are, K2 checkout -- CMakeLists.txt the staged versions; then k2mps status",
+        " and discards the staged versions, K2 checkout -- CMakeLists.txt keeps the staged versions"
+        " and discards the files; then k2mps status",
     ),
     "a commit": ("$edit; git -C build/k2 commit -qam mine", "k2mps export"),
     "a commit, and an edit": (
@@ -175,6 +176,12 @@ NEXT_STEPS = {
     "a rebase that has stopped, and an edit": (
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true; $edit",
         "K2 rebase --continue, or --abort, which also discards edits that are not committed",
+    ),
+    "a cherry-pick that has stopped": (
+        "cd build/k2; echo mine >>CMakeLists.txt; git commit -qam mine; git checkout -q --detach"
+        " HEAD~; echo other >>CMakeLists.txt; git commit -qam other;"
+        " git cherry-pick k2-mps >/dev/null 2>&1 || true",
+        "K2 cherry-pick --continue, or --abort, which also discards edits that are not committed",
     ),
     "a rebase that has ended": (
         "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",

@@ -44,10 +44,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
         status, git_command = 1, git_in(checkout)
         after = f"k2mps export --onto {onto[:12]}"
-        undo = (
-            f"{git_command} rebase --abort undoes the rebase; if git refuses that,"
-            f" {git_command} rebase --quit; {git_command} checkout --force {BRANCH}"
-        )
+        undo = checkout.undo_rebase()
         try:
             with interrupts.deferred(), process.started(command) as running:
                 status = running.wait()

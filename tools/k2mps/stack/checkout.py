@@ -249,7 +249,17 @@ class Checkout:
         command, names = f"git -C {quoted(self.directory)}", shlex.join(paths)
         return (
             f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
-            f" files as they are, {command} checkout -- {names} the staged versions"
+            f" files and discards the staged versions, {command} checkout -- {names} keeps the"
+            " staged versions and discards the files"
+        )
+
+    def undo_rebase(self) -> str:
+        """Returns the commands that undo a killed rebase and keep the user's edits."""
+        command = f"git -C {quoted(self.directory)}"
+        return (
+            f"{command} stash -u, which keeps edits and new files in the stash; then {command}"
+            " rebase --abort, which undoes the rebase and discards what is neither stashed nor"
+            f" committed; if git refuses that, {command} rebase --quit; {command} checkout {BRANCH}"
         )
 
     def operation_in_progress(self) -> str:

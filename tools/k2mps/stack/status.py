@@ -66,7 +66,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     where, on_branch = git_in(checkout), head.branch == BRANCH_REF
     if operation:
         advice = f"{where} {operation} --continue, or --abort"
-        if operation == "rebase" and edited:
+        if edited:
             advice += ", which also discards edits that are not committed"
         onto = rebase_target(checkout)
         if onto and onto != current.pin.commit:
