@@ -251,6 +251,32 @@ def test_a_signal_that_ends_git_is_not_a_conflict(sandbox, k2):
     assert f"git rebase was ended by signal {signal.SIGKILL}" in error and re.search(UNDO, error)
 
 
+def test_a_commit_whose_pick_was_killed_is_not_skipped(sandbox, k2, tmp_path):
+    """git merges the files of a commit by a driver, which kills git at the user's second commit.
+
+    `git rebase --continue` would drop this commit without a word.
+    """
+    for line in (20, 30):
+        support.edit(k2 / CONTEXT, f"line {line}\n", f"mine {line}\n")
+        git(k2, "commit", "--quiet", "--all", "-m", f"mine {line}")
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    driver = tmp_path / "driver"
+    script = 'grep -q "mine 30" "$3" && kill -9 $PPID\nexec git merge-file "$@"\n'
+    driver.write_text(f"#!/bin/sh\n{script}")
+    driver.chmod(0o755)
+    support.write(k2, {".git/info/attributes": "*.h merge=killer\n"})
+    git(k2, "config", "merge.killer.driver", f"exec {driver} %A %O %B")
+    assert "git rebase was ended by signal 9" in sandbox.fails(1, "rebase", "--onto", onto)
+    (k2 / ".git/index.lock").unlink()
+    status = sandbox.ok("status")
+    assert "a rebase is running, or was killed" in status and "--continue" not in status
+    (undo,) = re.findall(UNDO.replace("next: ", "next: if .*, "), status)
+    support.shell(k2, f"{undo[0]}; {undo[1]}")
+    (k2 / ".git/info/attributes").unlink()
+    sandbox.ok("rebase", "--onto", onto)
+    assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
+
+
 def test_a_signal_to_the_tool_alone_does_not_end_git(sandbox, k2):
     onto, output = interrupted(sandbox, k2, whole_group=False)
     assert f"next: k2mps export --onto {onto[:12]}, because git has ended" in output

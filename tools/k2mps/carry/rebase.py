@@ -55,6 +55,12 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         return onto
     if status < 0:
         raise errors.ended_by_signal("git rebase", status, undo)
+    if checkout.rebase_was_killed():
+        raise errors.K2mpsError(
+            f"git has not ended the rebase in {checkout.directory}",
+            why="git's message above has the reason",
+            next_command=undo,
+        )
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,9 @@ _IN_PROGRESS = {
     # The commits that are still to be picked, after a `git commit` in the place of --continue.
     "sequencer": "cherry-pick",
 }
+
+# A line of git's list of a rebase that makes a commit of another commit.
+_PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
 
 class Commit(NamedTuple):
@@ -252,6 +256,24 @@ class Checkout:
             f" files and discards the staged versions, {command} checkout -- {names} keeps the"
             " staged versions and discards the files"
         )
+
+    def rebase_was_killed(self) -> bool:
+        """Whether a rebase was killed, or is still running; False if git has stopped it.
+
+        git takes a commit from its list before it picks the commit.  So after a kill,
+        `git rebase --continue` may skip the commit.
+        """
+        folder = self.git_dir / "rebase-merge"
+        if not folder.is_dir():
+            return False
+        # At a stop, REBASE_HEAD is the commit that git picked last, or is to pick again.
+        last, following = "", ""
+        with contextlib.suppress(FileNotFoundError):
+            last = (folder / "done").read_text(errors="replace").splitlines()[-1]
+            following = (folder / "git-rebase-todo").read_text(errors="replace").split("\n", 1)[0]
+        stop = self.commit_of("REBASE_HEAD")
+        is_pick = not last or _PICK.match(last)
+        return bool(is_pick) and not (stop and (stop in last or stop in following))
 
     def undo_rebase(self) -> str:
         """Returns the commands that undo a killed rebase and keep the user's edits."""

@@ -54,8 +54,10 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     head, changes = current.head, current.changed
     edited, others, staged_only, _ = checkout.changed_files("normal")
     state, users, details = _where(current)
-    operation = checkout.operation_in_progress()
-    if operation:
+    operation, killed = checkout.operation_in_progress(), checkout.rebase_was_killed()
+    if killed:
+        details.append("a rebase is running, or was killed")
+    elif operation:
         details.append(f"a {operation} is in progress")
     if edited:
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
@@ -64,7 +66,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if staged_only:
         details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
     where, on_branch = git_in(checkout), head.branch == BRANCH_REF
-    if operation:
+    if killed:
+        advice = f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
+    elif operation:
         advice = f"{where} {operation} --continue, or --abort"
         if edited:
             advice += ", which also discards edits that are not committed"
