@@ -261,7 +261,7 @@ def test_a_staged_version_that_the_file_lacks_is_not_lost(sandbox, k2, command, 
     assert f"next: {advice}; then the same command again" in error
     assert "uncommitted edits" in sandbox.fails(1, "export")
     assert (snapshot(k2), patches(sandbox)) == before
-    (restore,) = re.findall(r"as they are, (git .*) the staged versions", advice)
+    (restore,) = re.findall(r"discards the staged versions, (git .*) keeps the staged", advice)
     support.shell(k2, restore)
     sandbox.ok(*command)
     name = MPS if command[0] == "fold" else "x.patch"
