@@ -393,6 +393,27 @@ def test_a_folder_with_work_does_not_become_a_file(exchanged, mine):
 
 
 @pytest.mark.parametrize(
+    "script, mine",
+    [
+        ("echo mine > b/mine", "b/mine"),
+        ("git rm -q b/two; mkdir b/two; echo mine > b/two/mine", "b/two/mine"),
+        ("git rm -q a; mkdir -p a/two; echo mine > a/two/mine", "a/two/mine"),
+        ("git rm -q a; mkdir a; echo mine > a/deep", "a/deep"),
+    ],
+)
+def test_a_staged_file_in_place_of_a_folder_or_file_is_kept(exchanged, script, mine):
+    """git switch deletes the file if nobody has edited it since it was staged."""
+    k2 = exchanged.checkout
+    support.shell(k2, f"{script}; git add --all")
+    before = snapshot(k2)
+    message = exchanged.fails(1, "apply")
+    assert f"new files are staged in {k2}: {mine}\n" in message
+    assert snapshot(k2) == before
+    support.shell(k2, re.search("next: (git .*), which keeps", message)[1])
+    assert (k2 / mine).read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
     "folder, message",
     [("vendor", "not the top of a git checkout"), ("../plain", "not a git repository")],
 )

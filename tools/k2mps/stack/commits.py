@@ -105,14 +105,14 @@ class Line:
     def _read_entries(self) -> None:
         self.entries = self._objects.entries(self._tip)
         paths = {path.rpartition("/")[0] + "/" for path in self.entries if "/" in path}
-        self._folders = {folder for path in paths for folder in _folders_of(path)}
+        self._folders = {folder for path in paths for folder in folders_of(path)}
 
     def has_room(self, paths: Iterable[str]) -> bool:
         """Whether files at these paths can be added, beside the files of the last commit."""
         return not any(
             path in self.entries
             or path in self._folders
-            or any(folder in self.entries for folder in _folders_of(path))
+            or any(folder in self.entries for folder in folders_of(path))
             for path in paths
         )
 
@@ -136,7 +136,7 @@ class Line:
             self._read_entries()
             return
         for path, new in changes.items():
-            self._folders.update(_folders_of(path))
+            self._folders.update(folders_of(path))
             if new:
                 self.entries[path] = new.entry if isinstance(new, File) else new
             else:
@@ -154,7 +154,8 @@ class Line:
         return self._objects.text("rev-parse", f"{self.tip()}^{{tree}}")
 
 
-def _folders_of(path: str) -> list[str]:
+def folders_of(path: str) -> list[str]:
+    """Returns the folders that lead to a path, such as "k2" and "k2/csrc" to "k2/csrc/array.h"."""
     return [path[: match.start()] for match in _SLASH.finditer(path)]
 
 

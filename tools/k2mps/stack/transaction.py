@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, interrupts, objects, replacement
-from k2mps.core.git import quoted
+from k2mps.core.git import quoted, split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
@@ -205,6 +205,7 @@ class Transaction:
         """
         checkout = self.checkout
         self._check_movable(tip)
+        self._check_staged(tip)
         words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
         with interrupts.deferred():
             result = checkout.git.run(*words)
@@ -280,6 +281,29 @@ class Transaction:
         if self.head.branch != BRANCH_REF:
             lines += ["option no-deref", f"update HEAD {tip} {self.head.commit}"]
         self._update_refs("\n".join([*lines, "prepare", "abort", ""]))
+
+    def _check_staged(self, tip: str) -> None:
+        """Raises an error if a new file is staged where the series exchanges a file and a folder.
+
+        `git switch` would delete such a file, unless the user has edited it since.
+        """
+        checkout = self.checkout
+        how = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
+        staged = split_z(checkout.git.bytes(*how, self.head.commit))
+        paths = set(checkout.changed_paths(self.head.commit, tip)) if staged else set()
+        folders = {folder for path in paths for folder in commits.folders_of(path)}
+        in_the_way = [
+            path for path in staged if path in folders or paths & {*commits.folders_of(path)}
+        ]
+        if in_the_way:
+            names = shlex.join(in_the_way)
+            raise errors.K2mpsError(
+                f"new files are staged in {checkout.directory}: {errors.some(in_the_way)}",
+                why="the series has a file in place of their folder, or the reverse; git switch"
+                " would delete them",
+                next_command=f"{git_in(checkout)} rm --cached -- {names}, which keeps the files;"
+                " move them away; then the same command again",
+            )
 
     def _update_refs(self, instructions: str) -> None:
         words = ("update-ref", "--create-reflog", "--stdin")
