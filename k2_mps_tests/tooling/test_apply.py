@@ -334,7 +334,14 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
     refusal = "echo 'error: unable to unlink old' >&2"
     late = f'$real "$@" && echo old > k2/csrc/array.cu && {refusal}; exit'
     env = support.shim(tmp_path / "bin", f'case "$*" in *"switch --quiet"*) {late};; esac')
-    assert "could not write k2/csrc/array.cu in " in sandbox.fails(1, "apply", env=env)
+    for environment in (env, None):
+        message = sandbox.fails(1, "apply", env=environment)
+        assert "could not write k2/csrc/array.cu in " in message
+        # `fold` would take the file's old text for an edit.
+        assert "is not on branch k2-mps" in sandbox.fails(1, "fold", support.ARRAY)
+    support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
+    assert git(sandbox.checkout, "show", "stash:k2/csrc/array.cu") == "old"
+    assert "applied the series" in sandbox.ok("apply") and sandbox.state() == "applied"
 
 
 @pytest.mark.parametrize("content", ["", "1" * 40])

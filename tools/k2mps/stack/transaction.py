@@ -203,7 +203,11 @@ class Transaction:
         Raises:
           K2mpsError: git refuses; or the branch has moved meanwhile.
         """
-        checkout = self.checkout
+        checkout, head = self.checkout, self.head
+        if head.commit == tip and not head.branch:
+            # Perhaps an earlier run was here, but git could not write some files.
+            before = checkout.commit_of("HEAD@{1}") or tip
+            self._check_written(tip, before, head.tip or self.pin.commit)
         self._check_movable(tip)
         self._check_staged(tip)
         words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
@@ -211,31 +215,44 @@ class Transaction:
             result = checkout.git.run(*words)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
+            if result.stderr:  # git switches even if it could not write some files.
+                self._check_written(tip, head.commit, why=result.stderr)
             # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.
-            head = checkout.git.text("rev-parse", "HEAD")
+            commit = checkout.git.text("rev-parse", "HEAD")
             try:
-                self._move([(BRANCH_REF, head, self.head.tip)])
+                self._move([(BRANCH_REF, commit, head.tip)])
             except errors.K2mpsError:
-                old = self.head.branch.removeprefix("refs/heads/")
-                back = (old,) if old else ("--detach", self.head.commit)
+                old = head.branch.removeprefix("refs/heads/")
+                back = (old,) if old else ("--detach", head.commit)
                 checkout.git.run("switch", "--quiet", *back)
                 raise
             checkout.git.bytes("symbolic-ref", "HEAD", BRANCH_REF)
             # If the user has committed between these calls, only the reflog has the commit.
             last = checkout.git.text("rev-parse", "HEAD@{1}")
-            if last not in (head, self.head.commit) and checkout.is_ancestor(head, last):
-                self._move([(BRANCH_REF, last, head)])
-        paths = checkout.changed_paths(self.head.commit, tip) if result.stderr else ()
-        edited = checkout.changed_files().edited if paths else []
-        missed = [path for path in edited if path in paths]
-        if missed:  # git switches even if it could not write some files.
+            if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
+                self._move([(BRANCH_REF, last, commit)])
+        self.record(tip)
+
+    def _check_written(self, tip: str, *before: str, why: str = "") -> None:
+        """Raises an error if git has not written some files when it switched to the commit `tip`.
+
+        The branch then stays where it was, so that `new`, `fold` and `export` refuse.
+
+        Args:
+          before: the commits from which git may have switched.
+          why: git's messages.
+        """
+        checkout = self.checkout
+        paths = {path for commit in before for path in checkout.changed_paths(commit, tip)}
+        missed = [path for path in checkout.changed_files().edited if path in paths]
+        if missed:
             raise errors.K2mpsError(
                 f"git could not write {errors.some(missed)} in {checkout.directory}",
-                why=result.stderr,
-                next_command=f"make the folders writable, then {git_in(checkout)} restore --"
-                f" {shlex.join(missed)}",
+                why=why or "the disk was full, or a folder not writable; or you have edited that",
+                next_command="free some space, and make the folders writable; then"
+                f" {git_in(checkout)} stash -- {shlex.join(missed)}, which writes the files and"
+                " keeps their text in the stash; then the same command again",
             )
-        self.record(tip)
 
     def record(
         self,
