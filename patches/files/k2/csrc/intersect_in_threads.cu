@@ -90,11 +90,11 @@ bool IntersectInThreads(FsaVec &a_fsas, DenseFsaVec &b_fsas,
     return num_rows(i) > num_rows(j);
   });
   {
+    std::atomic<bool> stop{false};  // outlives the threads
     // k2's global pool is not used, because calls with one thread need the
     // threads of that pool to prune.
     ThreadPool pool(std::min(num_threads, num_seqs));
     std::vector<std::future<void>> done;
-    std::atomic<bool> stop{false};
     for (int32_t i : order)
       done.push_back(pool.SubmitTask([&, i]() {
         StopWhen stop_when(stop);

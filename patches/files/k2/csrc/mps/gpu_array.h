@@ -26,9 +26,9 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 
-// Allocates memory for the GPU to write, without a wait.  Memory for the host
-// to write comes from Context::Allocate(), which waits for the GPU, because
-// earlier work of the GPU may still use the memory.
+// Allocates memory of torch for the GPU to write, without a wait.  Memory for
+// the host to write comes from Context::Allocate(), because earlier work of the
+// GPU may still use torch's memory.
 
 namespace k2 {
 

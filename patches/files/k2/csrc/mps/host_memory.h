@@ -35,8 +35,8 @@
 // - A block that a wait has covered is idle, until k2 makes a tensor of it.
 //   All work of the GPU gets its memory by tensors.
 // - If an idle block is freed, it can be used again at once.
-// - If another block is freed, its last work was queued before.  The block is
-//   idle after a wait of k2 that begins later.
+// - If a block that is not idle is freed, its last work was queued before.  The
+//   block is idle after a wait of k2 that begins later.
 //
 // k2 keeps at most 96 MiB.  torch.mps.empty_cache() does not free these blocks,
 // because torch tells nobody of this call.

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>  // NOLINT
@@ -220,7 +221,8 @@ void Recycle(uint64_t num_freed) {
     Block *block = pool.freed.front();
     pool.freed.pop_front();
     block->has_tensor = false;
-    surplus.push_back(Keep(&pool, block));
+    if (auto unneeded = Keep(&pool, block))
+      surplus.push_back(std::move(unneeded));
   }
 }
 

@@ -35,8 +35,9 @@ struct ReadsNothing {};
 // The constructors with arguments name all that the function reads.  If the GPU
 // has no work that uses this memory, the function does not wait at all.
 //
-// OneGates nest; the outermost one counts.  On other devices, and in a build
-// without K2_WITH_MPS, an OneGate does nothing.
+// An OneGate counts in its thread only.  OneGates nest: an inner one whose
+// memory is not idle waits again.  On other devices, and in a build without
+// K2_WITH_MPS, an OneGate does nothing.
 class OneGate {
  public:
 #if K2_WITH_MPS
