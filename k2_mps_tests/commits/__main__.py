@@ -146,10 +146,16 @@ def tried(
 
 
 def at_commit(checkout: Checkout, folder: Path, commit: str) -> Checkout:
-    """Checks out a commit in the clone in `folder`; makes the clone if it does not exist."""
-    if not folder.exists():
+    """Checks out a commit in the clone in `folder`; makes the clone if it does not exist.
+
+    The commit must be HEAD of `checkout`, or in its history.
+    """
+    is_new = not folder.exists()
+    if is_new:
         clone.copy(checkout, folder)
     worktree = Checkout(folder, checkout.reporter)
+    if not is_new:
+        worktree.git.bytes("fetch", "--quiet", "--no-tags", str(checkout.directory), "HEAD")
     worktree.git.bytes("checkout", "--quiet", "--detach", commit)
     return worktree
 
