@@ -44,7 +44,8 @@ apply: $(k2mps)
 export: $(k2mps)
 	$(k2mps) export
 
-# git does not delete the clones and worktrees of k2 in build/, which may contain your work.
+# git does not delete the clones and worktrees of k2 in build/, which may contain your work, unless
+# their folder .git is damaged.
 clean:
 	git clean -fdX build
 
