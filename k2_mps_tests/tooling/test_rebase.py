@@ -271,6 +271,7 @@ def test_a_commit_whose_pick_was_killed_is_not_skipped(sandbox, k2, tmp_path):
     status = sandbox.ok("status")
     assert "a rebase is running, or was killed" in status and "--continue" not in status
     (undo,) = re.findall(UNDO.replace("next: ", "next: if .*, "), status)
+    assert undo[1] in sandbox.fails(1, "rebase", "--onto", onto)
     support.shell(k2, f"{undo[0]}; {undo[1]}")
     (k2 / ".git/info/attributes").unlink()
     sandbox.ok("rebase", "--onto", onto)
@@ -302,8 +303,20 @@ def test_git_refuses_to_rebase_edits(sandbox, k2, script):
     support.shell(k2, script)
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     before = snapshot(k2), patches(sandbox)
-    assert "git has not rebased branch k2-mps" in sandbox.fails(1, "rebase", "--onto", onto)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "git has not rebased branch k2-mps" in message
     assert (snapshot(k2), patches(sandbox)) == before
+    support.shell(k2, re.search("git's, (git .* stash -u), which keeps", message)[1])
+    sandbox.ok("rebase", "--onto", onto)
+    assert "+mine" in git(k2, "stash", "show", "--patch")
+
+
+def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
+    support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\nexit 1\n"})
+    (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
+    assert "why: git's message above has the reason\n" in message
 
 
 def test_commits_of_the_user_are_rebased_too(sandbox, k2):

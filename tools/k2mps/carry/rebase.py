@@ -7,7 +7,6 @@ At the end, `export` with the new pin writes patches/ and upstream.toml.
 import shlex
 
 from k2mps.core import errors, interrupts, process
-from k2mps.core.git import quoted
 from k2mps.core.project import Project
 from k2mps.stack import upstream
 from k2mps.stack.checkout import BRANCH, Checkout
@@ -64,7 +63,9 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     if checkout.operation_in_progress():
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",
-            why="a patch conflicts; git's message above names the commit and the files",
+            why="a patch conflicts; git's message above names the commit and the files"
+            if checkout.changed_files().unmerged
+            else "git's message above has the reason",
             next_command=f"resolve it as git says: {git_command} rebase --continue, --skip or"
             f" --abort; after the last one, {after}; --skip and --abort also discard other edits"
             " that are not committed",
@@ -72,5 +73,6 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",
         why="git's message above has the reason",
-        next_command=f"git -C {quoted(checkout.directory)} status; then the same command again",
+        next_command=f"{git_command} status; if it shows edits, yours or git's, {git_command} stash"
+        " -u, which keeps them in the stash; then the same command again",
     )

@@ -296,10 +296,12 @@ class Checkout:
         operation = self.operation_in_progress()
         if operation or edited:
             edits = f"uncommitted edits in {errors.some(edited)}"
+            advice = f"git -C {quoted(self.directory)} status; finish, commit or stash that"
+            if self.rebase_was_killed():  # `git status` would say to continue the rebase.
+                advice = f"if git is not running any more, {self.undo_rebase()}"
             raise errors.K2mpsError(
                 f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
-                next_command=f"git -C {quoted(self.directory)} status; finish, commit or stash"
-                " that, then run the same command again",
+                next_command=f"{advice}; then run the same command again",
             )
 
     def commits(self, *revisions: str) -> list[Commit]:
