@@ -328,6 +328,12 @@ def test_the_files_that_a_killed_switch_has_left_are_completed_by_git(sandbox):
     assert sandbox.state() == "applied"
 
 
+def test_a_file_that_the_user_has_removed_from_the_index_is_named_once(sandbox, k2):
+    git(k2, "rm", "--quiet", "--cached", "cmake/mps.cmake")
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    assert "stash -u -- cmake/mps.cmake, then" in sandbox.fails(1, "apply")
+
+
 def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
     """In a read-only folder, git prints "error: unable to unlink old ..." but exits with 0."""
     sandbox.obtain()

@@ -278,3 +278,20 @@ def test_edits_beside_a_commit_are_stashed_by_the_advice(sandbox, k2):
     support.shell(sandbox.root, pop)
     sandbox.ok("new", "more")
     assert sandbox.order()[-2:] == ["mine.patch", "more.patch"]
+
+
+def test_the_reflog_of_the_branch_names_the_commands(sandbox, k2):
+    edit(k2)
+    sandbox.ok("fold", MPS)
+    edit(k2, "array 7\n", "seven\n", "k2/csrc/array.cu")
+    sandbox.ok("new", "more")
+    support.commit(k2, "mine", {"mine": "1\n"})
+    sandbox.ok("export")
+    done = git(k2, "reflog", "--format=%gs", "k2-mps").split("\n")
+    assert done == [
+        "k2mps export",
+        "commit: mine",
+        "k2mps new more.patch",
+        f"k2mps fold {MPS}",
+        "k2mps apply",
+    ]

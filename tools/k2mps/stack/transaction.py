@@ -181,18 +181,18 @@ class Transaction:
 
         Args:
           plan: the files; `tip` is the last commit that `apply` makes of them.
-          command: the command's name, for messages.
+          command: the command's name, for messages and reflogs.
         """
         branch = (BRANCH_REF, tip, self.head.tip)
         if not (plan.changed or plan.removed):
-            self.record(tip, plan.files, branch)
+            self.record(tip, plan.files, branch, command)
             return
-        self._move([branch])
+        self._move([branch], command)
         for path in (*plan.changed, *plan.removed):
             if not self._may_replace(path, plan.files.get(path)):
                 raise self._refusal([path], command)
             self._write_file(path, plan.files)
-        self.record(tip, plan.files)
+        self.record(tip, plan.files, command=command)
 
     def switch(self, tip: str) -> None:
         """Checks out branch k2-mps at the last commit of the series, and records it.
@@ -220,7 +220,7 @@ class Transaction:
             # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.
             commit = checkout.git.text("rev-parse", "HEAD")
             try:
-                self._move([(BRANCH_REF, commit, head.tip)])
+                self._move([(BRANCH_REF, commit, head.tip)], "apply")
             except errors.K2mpsError:
                 old = head.branch.removeprefix("refs/heads/")
                 back = (old,) if old else ("--detach", head.commit)
@@ -230,7 +230,7 @@ class Transaction:
             # If the user has committed between these calls, only the reflog has the commit.
             last = checkout.git.text("rev-parse", "HEAD@{1}")
             if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
-                self._move([(BRANCH_REF, last, commit)])
+                self._move([(BRANCH_REF, last, commit)], "apply")
         self.record(tip)
 
     def _check_written(self, tip: str, *before: str, why: str = "") -> None:
@@ -259,12 +259,14 @@ class Transaction:
         tip: str,
         contents: Mapping[str, File] | None = None,
         branch: tuple[str, str, str] | None = None,
+        command: str = "apply",
     ) -> None:
         """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
 
         Args:
           contents: patches/ and upstream.toml, as an export has written them; None for `files`.
           branch: a move of branch k2-mps, which happens together with the move of the ref.
+          command: the command's name, for the reflogs.
         """
         old, entries = self.applied, applied.entries(contents) if contents else self.entries
         if old and (old.tip, old.files) == (tip, entries):
@@ -275,18 +277,19 @@ class Transaction:
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         id_ = old.id if old else self.checkout.git.text(*name)
-        self._move([(applied.REF, commit, id_), *([branch] if branch else [])])
+        self._move([(applied.REF, commit, id_), *([branch] if branch else [])], command)
 
-    def _move(self, updates: list[tuple[str, str, str]]) -> None:
+    def _move(self, updates: list[tuple[str, str, str]], command: str) -> None:
         """Moves refs, either all or none.
 
         Args:
           updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
+          command: the command's name, for the reflogs.
         Raises:
           K2mpsError: a ref does not have its old id any more.
         """
         lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates)
-        self._update_refs("".join(lines))
+        self._update_refs("".join(lines), "-m", f"k2mps {command}")
 
     def _check_movable(self, tip: str) -> None:
         """Raises an error if git cannot move HEAD and branch k2-mps to the commit `tip`.
@@ -322,8 +325,8 @@ class Transaction:
                 " move them away; then the same command again",
             )
 
-    def _update_refs(self, instructions: str) -> None:
-        words = ("update-ref", "--create-reflog", "--stdin")
+    def _update_refs(self, instructions: str, *options: str) -> None:
+        words = ("update-ref", "--create-reflog", *options, "--stdin")
         result = self.checkout.git.run(*words, stdin=instructions.encode())
         if result.status and "but expected" in result.stderr:
             raise errors.K2mpsError(
@@ -339,7 +342,8 @@ class Transaction:
         checkout = self.checkout
         paths = set(checkout.changed_paths(self.head.commit, tip))
         changed = checkout.changed_files("all")
-        in_the_way = [path for path in (*changed.edited, *changed.untracked) if path in paths]
+        both = dict.fromkeys((*changed.edited, *changed.untracked))
+        in_the_way = [path for path in both if path in paths]
         advice = "commit, stash or move away what git names, then the same command again"
         if in_the_way:
             advice += (
