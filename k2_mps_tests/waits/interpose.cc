@@ -31,8 +31,9 @@ constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
 // Parts of the names of functions that wait on behalf of a caller.  The site is
 // the caller's line.
-constexpr const char *kWaiting[] = {"11SynchronizeEv", "12SyncIfOnHostEv",
-                                    "4SyncEv", "10MpsHostPtr"};
+constexpr const char *kWaiting[] = {"11SynchronizeEv", "14SynchronizeNowEv",
+                                    "12SyncIfOnHostEv", "4SyncEv",
+                                    "10MpsHostPtr"};
 
 struct Site {
   std::string module;   // the file name of the library
