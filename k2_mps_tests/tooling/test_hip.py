@@ -90,7 +90,12 @@ def test_the_device_code_of_each_patch_calls_no_host_code(k2, torch, tmp_path, p
     commits = git(k2, "log", "--format=%H %s", "k2-mps").splitlines()
     [commit] = [line[:40] for line in commits if line[41:] == patch.subject]
     tree = ported(k2, commit, tmp_path)
-    assert headers.host_calls_in(tree, with_device_code(patch), torch) == []
+    paths = with_device_code(patch)
+    shared = [path for path in paths if not path.endswith(".cu")]
+    # Each source is compiled by itself, because two sources may have different structs of the same
+    # name.
+    units = [[*shared, path] for path in paths if path.endswith(".cu")] or [shared]
+    assert [call for unit in units for call in headers.host_calls_in(tree, unit, torch)] == []
 
 
 def test_a_header_that_is_for_the_host_in_hip_is_found(k2, torch, tmp_path):

@@ -162,6 +162,11 @@ def test_a_folder_without_an_sdk_is_refused(tmp_path):
     assert found.key != made.key
 
 
+def _run(words: list[str], **options):
+    obj = session.Session()
+    return testing.CliRunner().invoke(command_line.main, words, obj=obj, **options)
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="--sdk is for cross builds, not on a Mac")
 def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
     asked = []
@@ -174,7 +179,7 @@ def test_with_an_sdk_no_wheel_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(builder, "build", build)
     monkeypatch.setattr(session.Session, "obtain", lambda _: None)
     words = ["wheel", "--target", "macos-arm64", "--quick", "--sdk", str(tmp_path)]
-    result = testing.CliRunner().invoke(command_line.main, words, catch_exceptions=False)
+    result = _run(words, catch_exceptions=False)
     [request] = asked
     assert (request.sdk, request.crossed, request.quick) == (tmp_path, True, True)
     assert f"made: compiled and linked with {tmp_path.name}; no wheel" in result.output
@@ -186,9 +191,9 @@ def test_only_a_cross_build_compiles_kernels_on_linux(monkeypatch):
     monkeypatch.setattr(builder, "check_system", lambda _, request: asked.append(request))
     monkeypatch.setattr(session.Session, "obtain", lambda _: sys.exit(7))
     words = ["wheel", "--metallib"]
-    result = testing.CliRunner().invoke(command_line.main, words)
+    result = _run(words)
     assert result.exit_code == 2 and "--target macos-arm64" in result.output
-    result = testing.CliRunner().invoke(command_line.main, [*words, "--target", "macos-arm64"])
+    result = _run([*words, "--target", "macos-arm64"])
     [request] = asked
     assert (result.exit_code, request.metallib, request.crossed) == (7, True, True)
     assert request.label == "mps-macos-arm64-wheel-metallib"
