@@ -120,7 +120,7 @@ def check_branch(checkout: Checkout, name: str) -> None:
     git = checkout.git
     if git.succeeds("show-ref", "--verify", "--quiet", f"refs/heads/{name}"):
         # Not `git branch -D`, which also deletes the reflog: the branch may have the user's work.
-        rename = f"git -C {quoted(checkout.directory)} branch -m {quoted(name)} old-name"
+        rename = f"{checkout.git_command} branch -m {quoted(name)} old-name"
         keep = "" if name == BRANCH else f"; or {rename}, then the same command again"
         raise errors.K2mpsError(
             f"{checkout.directory} has a branch {name} already",

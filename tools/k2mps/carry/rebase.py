@@ -10,7 +10,7 @@ from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
 from k2mps.stack import upstream
 from k2mps.stack.checkout import BRANCH, Checkout
-from k2mps.stack.transaction import begin, git_in
+from k2mps.stack.transaction import begin
 
 
 def rebase(project: Project, checkout: Checkout, revision: str) -> str:
@@ -41,7 +41,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's configuration and terminal, as if the user had typed it.
         # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
-        status, git_command = 1, git_in(checkout)
+        status, git_command = 1, checkout.git_command
         after = f"k2mps export --onto {onto[:12]}"
         undo = checkout.undo_rebase()
         try:

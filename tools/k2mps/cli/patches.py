@@ -202,6 +202,4 @@ def upstream_command(
         checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     session.console.output(request.cover.rstrip("\n"))
     if branch:
-        from k2mps.stack.transaction import git_in
-
-        session.console.info(f"next: {git_in(checkout)} push YOUR_FORK {quoted(branch)}")
+        session.console.info(f"next: {checkout.git_command} push YOUR_FORK {quoted(branch)}")

@@ -10,7 +10,7 @@ import os
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.transaction import Transaction, begin, git_in
+from k2mps.stack.transaction import Transaction, begin
 
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
@@ -96,8 +96,8 @@ def _advice(transaction: Transaction, tip: str) -> str:
     if transaction.changed and checkout.is_ancestor(old.tip, transaction.head.tip):
         # transaction.tip() has made the commits of the changed patches/, so git can rebase.
         command = f"rebase --onto {tip} {old.tip[:12]} {BRANCH}"
-        return f"{git_in(checkout)} {command}, then k2mps export"
-    leave = f"{git_in(checkout)} branch -m {BRANCH} my-{BRANCH}"
+        return f"{checkout.git_command} {command}, then k2mps export"
+    leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"

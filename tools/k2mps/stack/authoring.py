@@ -20,7 +20,7 @@ from k2mps.stack import export, extraction
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
-from k2mps.stack.transaction import Transaction, begin, git_in
+from k2mps.stack.transaction import Transaction, begin
 
 
 def new(
@@ -121,7 +121,7 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
     plan = transaction.plan(commits)
     transaction.check_files(plan, "the command")
     if plan.changed or plan.removed:
-        git_command = git_in(transaction.checkout)
+        git_command = transaction.checkout.git_command
         raise errors.K2mpsError(
             f"branch {BRANCH} of {transaction.checkout.directory} has commits that are not in"
             " patches/",

@@ -165,7 +165,7 @@ class Checkout:
                 raise errors.K2mpsError(
                     f"{self.directory} is a {kind} of k2",
                     why="the patches need every file and every blob",
-                    next_command=f"git -C {quoted(self.directory)} sparse-checkout disable"
+                    next_command=f"{self.git_command} sparse-checkout disable"
                     if name.startswith("core")
                     else "give a clone that was made without --filter",
                 )
@@ -181,7 +181,7 @@ class Checkout:
             raise errors.K2mpsError(
                 f"{self.directory} does not have the pinned commit {pin.commit}",
                 why="it is another repository, an older clone, or a shallow one",
-                next_command=f"git -C {quoted(self.directory)} fetch {quoted(url)} {pin.commit}",
+                next_command=f"{self.git_command} fetch {quoted(url)} {pin.commit}",
             )
         return pin._replace(commit=commit)
 
@@ -218,7 +218,7 @@ class Checkout:
             raise errors.K2mpsError(
                 f"{self.git_dir / 'index'} is missing",
                 why="it was deleted, or the clone was made without files",
-                next_command=f"git -C {quoted(self.directory)} reset, which makes it and changes no"
+                next_command=f"{self.git_command} reset, which makes it and changes no"
                 " file; then run the same command again",
             )
 
@@ -250,12 +250,17 @@ class Checkout:
 
     def settle(self, paths: Sequence[str]) -> str:
         """Returns the commands that make the index and files agree, see `staged_only`."""
-        command, names = f"git -C {quoted(self.directory)}", shlex.join(paths)
+        command, names = self.git_command, shlex.join(paths)
         return (
             f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
             f" files and discards the staged versions, {command} checkout -- {names} keeps the"
             " staged versions and discards the files"
         )
+
+    @property
+    def git_command(self) -> str:
+        """`git -C DIRECTORY`, with which a git command for the user begins."""
+        return f"git -C {quoted(self.directory)}"
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.
@@ -277,7 +282,7 @@ class Checkout:
 
     def undo_rebase(self) -> str:
         """Returns the commands that undo a killed rebase and keep the user's edits."""
-        command = f"git -C {quoted(self.directory)}"
+        command = self.git_command
         return (
             f"{command} stash -u, which keeps edits and new files in the stash; then {command}"
             " rebase --abort, which undoes the rebase and discards what is neither stashed nor"
@@ -296,7 +301,7 @@ class Checkout:
         operation = self.operation_in_progress()
         if operation or edited:
             edits = f"uncommitted edits in {errors.some(edited)}"
-            advice = f"git -C {quoted(self.directory)} status; finish, commit or stash that"
+            advice = f"{self.git_command} status; finish, commit or stash that"
             if self.rebase_was_killed():  # `git status` would say to continue the rebase.
                 advice = f"if git is not running any more, {self.undo_rebase()}"
             raise errors.K2mpsError(

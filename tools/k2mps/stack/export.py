@@ -13,7 +13,7 @@ from k2mps.stack import extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_patches, pick
 from k2mps.stack.extraction import Plan
-from k2mps.stack.transaction import Transaction, begin, git_in
+from k2mps.stack.transaction import Transaction, begin
 
 
 def export(
@@ -68,8 +68,8 @@ def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
     if not lost:
         return ""
     return (
-        f"{git_in(transaction.checkout)} cherry-pick {' '.join(lost)}, which brings them back at"
-        " the end of the series; then the same command again; or, if you mean to drop them, "
+        f"{transaction.checkout.git_command} cherry-pick {' '.join(lost)}, which brings them back"
+        " at the end of the series; then the same command again; or, if you mean to drop them, "
     )
 
 
@@ -98,7 +98,7 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
       K2mpsError: this branch is not checked out, does not stand on the pin, or has a merge.
     """
     checkout, head = transaction.checkout, transaction.head
-    git_command = git_in(checkout)
+    git_command = checkout.git_command
     if head.branch != BRANCH_REF:
         back = f"{git_command} checkout {BRANCH}"
         if not head.tip:
@@ -170,6 +170,6 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{git_in(checkout)} rebase -i, and change them",
+            next_command=f"{checkout.git_command} rebase -i, and change them",
         )
     return tip

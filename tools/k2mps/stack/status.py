@@ -10,7 +10,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
-from k2mps.stack.transaction import Transaction, git_in
+from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
 
 # If the user's edits or commits are in the way, `k2mps apply` prints what to do with them.
@@ -65,7 +65,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
             state = State.EDITED
     if staged_only:
         details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
-    where, on_branch = git_in(checkout), head.branch == BRANCH_REF
+    where, on_branch = checkout.git_command, head.branch == BRANCH_REF
     if killed:
         advice = f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
     elif operation:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, interrupts, objects, replacement
-from k2mps.core.git import quoted, split_z
+from k2mps.core.git import split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
@@ -136,7 +136,7 @@ class Transaction:
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{git_in(checkout)} branch mine, which keeps it; then the same"
+                next_command=f"{checkout.git_command} branch mine, which keeps it; then the same"
                 " command again",
             )
 
@@ -250,7 +250,7 @@ class Transaction:
                 f"git could not write {errors.some(missed)} in {checkout.directory}",
                 why=why or "the disk was full, or a folder not writable; or you have edited that",
                 next_command="free some space, and make the folders writable; then"
-                f" {git_in(checkout)} stash -- {shlex.join(missed)}, which writes the files and"
+                f" {checkout.git_command} stash -- {shlex.join(missed)}, which writes the files and"
                 " keeps their text in the stash; then the same command again",
             )
 
@@ -321,8 +321,8 @@ class Transaction:
                 f"new files are staged in {checkout.directory}: {errors.some(in_the_way)}",
                 why="the series has a file in place of their folder, or the reverse; git switch"
                 " would delete them",
-                next_command=f"{git_in(checkout)} rm --cached -- {names}, which keeps the files;"
-                " move them away; then the same command again",
+                next_command=f"{checkout.git_command} rm --cached -- {names}, which keeps the"
+                " files; move them away; then the same command again",
             )
 
     def _update_refs(self, instructions: str, *options: str) -> None:
@@ -347,8 +347,8 @@ class Transaction:
         advice = "commit, stash or move away what git names, then the same command again"
         if in_the_way:
             advice += (
-                f"; or, if not you but a killed command has left them, {git_in(checkout)} stash -u"
-                f" -- {shlex.join(in_the_way)}, then the same command again"
+                f"; or, if not you but a killed command has left them, {checkout.git_command} stash"
+                f" -u -- {shlex.join(in_the_way)}, then the same command again"
             )
         return errors.K2mpsError(
             f"git does not switch {checkout.directory} to the series",
@@ -412,8 +412,3 @@ def _is_another_name(root: Path, path: str, files: Mapping[str, File]) -> bool:
 
 def _folded(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
-
-
-def git_in(checkout: Checkout) -> str:
-    """Returns `git -C DIRECTORY`, with which a git command for the checkout begins."""
-    return f"git -C {quoted(checkout.directory)}"
