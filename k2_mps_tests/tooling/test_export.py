@@ -98,6 +98,12 @@ C, A, P = "context-know-mps", "array-a-mode-and-line-ends", "python-add-only-new
             " git cherry-pick $last; git cherry-pick $last~1",
             [C, P, A],
         ),
+        # The second rebase is onto a commit of the user, not of upstream.
+        (
+            "git rebase -q --force-rebase HEAD~3; commit one a; commit two b;"
+            " git rebase -q --exec 'git commit -q --amend -m three' HEAD~1",
+            [C, A, P, "one", "three"],
+        ),
     ],
 )
 def test_export_names_and_orders_the_patches(sandbox, k2, script, order):

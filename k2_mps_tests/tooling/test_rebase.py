@@ -251,10 +251,14 @@ def test_a_signal_that_ends_git_is_not_a_conflict(sandbox, k2):
     assert f"git rebase was ended by signal {signal.SIGKILL}" in error and re.search(UNDO, error)
 
 
-def test_a_commit_whose_pick_was_killed_is_not_skipped(sandbox, k2, tmp_path):
-    """git merges the files of a commit by a driver, which kills git at the user's second commit.
+@pytest.fixture
+def killed(sandbox, k2, tmp_path) -> str:
+    """A rebase that was killed while git picked the second of two commits of the user.
 
-    `git rebase --continue` would drop this commit without a word.
+    git merges the files of a commit by a driver, which kills git.
+
+    Returns:
+      The new base.
     """
     for line in (20, 30):
         support.edit(k2 / CONTEXT, f"line {line}\n", f"mine {line}\n")
@@ -268,14 +272,56 @@ def test_a_commit_whose_pick_was_killed_is_not_skipped(sandbox, k2, tmp_path):
     git(k2, "config", "merge.killer.driver", f"exec {driver} %A %O %B")
     assert "git rebase was ended by signal 9" in sandbox.fails(1, "rebase", "--onto", onto)
     (k2 / ".git/index.lock").unlink()
+    (k2 / ".git/info/attributes").unlink()
+    return onto
+
+
+def test_a_rebase_that_was_killed_is_undone_by_git(sandbox, k2, killed):
     status = sandbox.ok("status")
     assert "a rebase is running, or was killed" in status and "--continue" not in status
     (undo,) = re.findall(UNDO.replace("next: ", "next: if .*, "), status)
-    assert undo[1] in sandbox.fails(1, "rebase", "--onto", onto)
+    assert undo[1] in sandbox.fails(1, "rebase", "--onto", killed)
     support.shell(k2, f"{undo[0]}; {undo[1]}")
-    (k2 / ".git/info/attributes").unlink()
-    sandbox.ok("rebase", "--onto", onto)
+    sandbox.ok("rebase", "--onto", killed)
     assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
+
+
+def test_a_commit_that_git_skips_after_a_kill_is_named(sandbox, k2, killed):
+    """If the user continues the rebase, git drops the commit without a word."""
+    git(k2, "rebase", "--continue")
+    assert (k2 / CONTEXT).read_text().count("mine") == 1
+    before = patches(sandbox)
+    message = sandbox.fails(1, "export", "--onto", killed)
+    assert re.search("does not have [0-9a-f]{12} mine 30\n", message)
+    assert patches(sandbox) == before
+    support.shell(k2, re.search("next: (git .* cherry-pick [0-9a-f]+), which", message)[1])
+    sandbox.ok("export", "--onto", killed)
+    assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
+    assert "is up to date already" in sandbox.ok("export")
+
+
+def test_a_commit_that_a_rebase_drops_is_left_out_with_prune(sandbox, k2, killed):
+    git(k2, "rebase", "--continue")
+    sandbox.ok("export", "--onto", killed, "--prune")
+    assert sandbox.order()[-1] == "mine-20.patch"
+    assert "is up to date already" in sandbox.ok("export")
+
+
+def test_a_commit_that_a_rebase_has_changed_is_not_missed(sandbox, k2):
+    """git stops at a conflict; then the user rewords one commit, and squashes another."""
+    conflict = {CONTEXT: (k2 / CONTEXT).read_text().replace("line 30", "mine 30")}
+    for subject, files in {"one": conflict, "two": {"2": "2\n"}, "three": {"3": "3\n"}}.items():
+        support.commit(k2, subject, files)
+    upstreams = {CONTEXT: LONG_FILE.replace("line 30", "thirty")}
+    onto = support.commit(sandbox.upstream, "Line 30", upstreams)
+    sandbox.fails(14, "rebase", "--onto", onto)
+    resolve(k2, "thirty, mine\n")
+    todo = "sed -i.bak -e '1s/^pick/reword/' -e '2s/^pick/fixup/'"
+    env = {"GIT_SEQUENCE_EDITOR": todo, "GIT_EDITOR": "sed -i.bak 1s/two/reworded/"}
+    git(k2, "rebase", "--interactive", "HEAD~2", env=env)
+    assert f"k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
+    sandbox.ok("export", "--onto", onto)
+    assert sandbox.order()[-2:] == ["one.patch", "reworded.patch"]
 
 
 def test_a_signal_to_the_tool_alone_does_not_end_git(sandbox, k2):

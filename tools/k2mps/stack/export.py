@@ -22,8 +22,9 @@ def export(
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
-      prune: whether to delete the patches that the branch no longer has, and their new files.  A
-        patch whose changes the new pin has is deleted anyway.
+      prune: whether to delete the patches that the branch no longer has, and their new files, and
+        to leave out the commits that a rebase has dropped.  A patch whose changes the new pin has
+        is deleted anyway.
       onto: the upstream commit onto which git has rebased the branch, a result of
         `upstream.commit_of`; it becomes the pin.  Empty if the pin stays.
     Returns:
@@ -45,31 +46,63 @@ def export(
         transaction.check_files(plan, "export")
         superseded = _superseded(transaction, pin, plan.removed)
         dropped = [path for path in plan.removed if path not in superseded]
-        if dropped and not prune:
+        lost = _lost(transaction, pin, commits, dropped)
+        missing = [*dropped, *(str(commit) for commit in lost if not extraction.name_of(commit))]
+        if missing and not prune:
             raise errors.K2mpsError(
-                f"the branch does not have {', '.join(dropped)}",
-                why="the commits may have been dropped by mistake, or a rebase did not end",
-                next_command=f"{_recovery(transaction, dropped)}k2mps export"
-                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
+                f"the branch does not have {', '.join(missing)}",
+                why="the commits may have been dropped by mistake, or by a rebase that was killed"
+                " and then continued; or a message has lost its line Patch-Filename",
+                next_command=f"{_recovery(checkout, lost)}k2mps export"
+                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which drops them",
             )
         transaction.write(plan, canonical(transaction, plan, commits, pin), "export")
     return plan, pin
 
 
-def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
-    """Returns the advice how to bring back the commits of patches that the branch lacks.
+def _lost(
+    transaction: Transaction, pin: Pin, commits: Sequence[Commit], dropped: Sequence[str]
+) -> list[Commit]:
+    """Returns the commits that the branch had at the last export, or before a rebase, and lacks.
+
+    If a rebase is killed and then continued, git may skip the commit that it was picking.
 
     Args:
-      dropped: files of patches/.  If a commit only lacks new files, the text is empty.
+      commits: the branch's commits on the pin.
+      dropped: the files of patches/ that the branch lacks.
     """
-    old = transaction.applied.tip if transaction.applied else transaction.tip()
-    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
-    lost = [one.id[:12] for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
+    checkout, tree = transaction.checkout, commits[-1].tree
+    old = upstream.before_rebases(checkout)
+    if dropped:
+        old.append(transaction.applied.tip if transaction.applied else transaction.tip())
+    if not old:
+        return []
+    known = (commits[-1].id, pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
+    found, lost = {_origin(commit) for commit in commits}, {}
+    for commit in checkout.commits(*old, "--not", *known):
+        name = extraction.name_of(commit)
+        if name:
+            if f"patches/{name}" in dropped:
+                lost[name] = commit
+        # If the commit was reworded or squashed, the branch still has its changes.
+        elif _origin(commit) not in found and pick(checkout.objects, commit, tree) != (tree, []):
+            lost[_origin(commit)] = commit
+    return [*lost.values()]
+
+
+def _origin(commit: Commit) -> tuple[str, str, str]:
+    """Returns what a commit keeps when it is rebased, whatever the conflicts."""
+    return commit.author, commit.when, commit.subject
+
+
+def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
+    """Returns the advice how to bring back commits; empty if a commit only lacks new files."""
     if not lost:
         return ""
+    ids = " ".join(commit.id[:12] for commit in lost)
     return (
-        f"{transaction.checkout.git_command} cherry-pick {' '.join(lost)}, which brings them back"
-        " at the end of the series; then the same command again; or, if you mean to drop them, "
+        f"{checkout.git_command} cherry-pick {ids}, which brings them back at the end of the"
+        " series; then the same command again; or, if you mean to drop them, "
     )
 
 

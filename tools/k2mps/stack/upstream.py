@@ -22,7 +22,7 @@ _MADE = re.compile(
     r"|(?:rebase|pull)\b.*\((?!start|finish|abort)[a-z]+\))",
     re.MULTILINE,
 )
-_REBASED = re.compile(rf"^rebase \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})$", re.MULTILINE)
+_REBASED = re.compile(rf"\S.* \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})")
 
 
 def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
@@ -84,9 +84,30 @@ def rebase_bases(checkout: Checkout) -> list[str]:
 
     The reflog of the branch has them.
     """
-    log = checkout.git.run("log", "--walk-reflogs", "--format=%gs", BRANCH_REF, "--").stdout
-    commits = dict.fromkeys(_REBASED.findall(os.fsdecode(log)))
+    matches = (_REBASED.fullmatch(message) for _, message in _reflog(checkout))
+    commits = dict.fromkeys(match[1] for match in matches if match)
     return [commit for commit in commits if _is_of_upstream(checkout, commit)]
+
+
+def before_rebases(checkout: Checkout) -> list[str]:
+    """Returns the last commit of branch k2-mps before each `git rebase`, the newest first.
+
+    Rebases before the last command of the tool that moved the branch do not count.
+    """
+    log, commits = _reflog(checkout), []
+    for (_, message), (before, _) in zip(log, log[1:]):
+        if re.match("k2mps |$", message):  # Earlier versions of the tool gave no message.
+            break
+        if _REBASED.fullmatch(message):
+            commits.append(before)
+    return commits
+
+
+def _reflog(checkout: Checkout) -> list[tuple[str, str]]:
+    """Returns the commits to which branch k2-mps has moved, and why, the newest first."""
+    how = ("log", "--walk-reflogs", "--format=%H %gs", BRANCH_REF, "--")
+    lines = os.fsdecode(checkout.git.run(*how).stdout).splitlines()
+    return [(line[:40], line[41:]) for line in lines]
 
 
 def below_series(checkout: Checkout, pin: str, tip: str) -> list[str]:
@@ -122,5 +143,6 @@ def rebase_target(checkout: Checkout) -> str:
 
 
 def _is_of_upstream(checkout: Checkout, commit: str) -> bool:
-    """Whether a commit, onto which the user has rebased, is not a commit of the series."""
-    return bool(checkout.commit_of(commit)) and not name_of(checkout.commits("-1", commit)[0])
+    """Whether a commit, onto which the user has rebased, neither is of the series nor on top."""
+    of_series = ("log", "-1", "--format=%H", "--grep=^Patch-Filename: ", commit, "--")
+    return bool(checkout.commit_of(commit)) and not checkout.objects.bytes(*of_series)
