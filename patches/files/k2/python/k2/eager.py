@@ -26,7 +26,7 @@ def _no() -> bool:
 
 # Old releases of torch lack these functions.
 _compiler = getattr(torch, 'compiler', None)
-is_compiling = getattr(_compiler, 'is_compiling', _no)
+is_compiling = getattr(_compiler, 'is_dynamo_compiling', _no)
 _is_transformed = getattr(torch._C, '_are_functorch_transforms_active', _no)
 
 
