@@ -124,8 +124,13 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
         ),
         refused(
             "an ignored file at the path of a new file",
-            "\tcmake/mps.cmake\n",
+            "files are in the way in {own}: cmake/mps.cmake\n",
             "echo '*.cmake' > .git/info/exclude; mkdir cmake; echo mine > cmake/mps.cmake",
+        ),
+        refused(
+            "an ignored file at the path of a new folder",
+            "files are in the way in {own}: cmake\n",
+            "echo cmake > .git/info/exclude; echo mine > cmake",
         ),
         *(
             refused(
@@ -177,7 +182,7 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, st
     support.shell(own, script)
     before = snapshot(own)
     error = sandbox.fails(status, "apply", "--k2", str(own))
-    assert message.format(other=own.parent / "other") in error
+    assert message.format(own=own, other=own.parent / "other") in error
     assert snapshot(own) == before
 
 
@@ -274,7 +279,9 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     assert sandbox.state() == "edited"
 
 
-@pytest.mark.parametrize("moment", ["*switch*", '*"rev-parse HEAD"', "*update-ref*", "*symbolic*"])
+@pytest.mark.parametrize(
+    "moment", ["*switch*", '*"rev-parse HEAD"', "*update-ref*", '*"-worktrees k2-mps"']
+)
 def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, moment):
     """The user commits before git switches; or afterwards, while HEAD is detached."""
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
@@ -293,6 +300,17 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
     else:
         assert result.returncode == 0
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
+
+
+def test_a_switch_made_while_it_runs_does_not_part_the_branch_from_its_files(sandbox, k2, tmp_path):
+    """The user switches to another branch before the tool switches from HEAD to the branch."""
+    git(k2, "branch", "topic", "HEAD~1")
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    switch = f"$real -C {k2} switch -q topic; touch {tmp_path}/done"
+    env = support.shim(tmp_path / "bin", f'case "$*" in *"-worktrees k2-mps") {switch};; esac')
+    sandbox.ok("apply", env=env)
+    assert (tmp_path / "done").exists() and git(k2, "status", "--porcelain") == ""
+    assert (k2 / "cmake/mps.cmake").read_text() == "# new\n" and sandbox.state() == "applied"
 
 
 def test_an_apply_that_was_killed_before_the_branch_moved_goes_on(sandbox, k2):
@@ -420,7 +438,7 @@ def test_a_staged_file_in_place_of_a_folder_or_file_is_kept(exchanged, script, m
     support.shell(k2, f"{script}; git add --all")
     before = snapshot(k2)
     message = exchanged.fails(1, "apply")
-    assert f"new files are staged in {k2}: {mine}\n" in message
+    assert f"files are in the way in {k2}: {mine}\n" in message
     assert snapshot(k2) == before
     support.shell(k2, re.search("next: (git .*), which keeps", message)[1])
     assert (k2 / mine).read_text() == "mine\n"

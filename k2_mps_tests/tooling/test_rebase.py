@@ -357,6 +357,34 @@ def test_git_refuses_to_rebase_edits(sandbox, k2, script):
     assert "+mine" in git(k2, "stash", "show", "--patch")
 
 
+@pytest.mark.parametrize("mine, others", [("new.log", "new.log"), ("a.log", "a.log/x")])
+def test_an_ignored_file_is_not_overwritten(sandbox, k2, mine, others):
+    support.write(k2, {mine: "mine\n"})
+    onto = support.commit(sandbox.upstream, "A log", {others: "log\n"})
+    before = snapshot(k2)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"files are in the way in {k2}: {mine}\n" in message
+    assert snapshot(k2)["files"] == before["files"]
+    (k2 / mine).unlink()
+    sandbox.ok("rebase", "--onto", onto)
+
+
+def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
+    """If a folder is read-only, git deletes files in other folders before it gives up."""
+    refusal = "echo 'error: could not detach HEAD' >&2; exit 1"
+    script = f'case "$*" in *"rebase --onto"*) rm {k2}/cmake/mps.cmake; {refusal};; esac'
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    env = support.shim(tmp_path / "bin", script)
+    message = sandbox.fails(1, "rebase", "--onto", onto, env=env)
+    assert "git could not write cmake/mps.cmake in " in message
+    restore = "1 of them deleted: cmake/mps.cmake; (git .* restore -- )FILE brings"
+    support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
+    (k2 / "cmake/mps.cmake").unlink()
+    support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
+    sandbox.ok("rebase", "--onto", onto)
+    assert (k2 / "cmake/mps.cmake").exists()
+
+
 def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
     support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\nexit 1\n"})
     (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)

@@ -36,6 +36,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             )
         transaction.check_head(transaction.tip())
         onto = upstream.commit_of(checkout, transaction.pin, revision)
+        transaction.check_in_the_way(onto)
+        edited = checkout.changed_files().edited
         words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
@@ -70,6 +72,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             f" --abort; after the last one, {after}; --skip and --abort also discard other edits"
             " that are not committed",
         )
+    if not edited:
+        transaction.check_written(onto, transaction.head.commit)
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",
         why="git's message above has the reason",

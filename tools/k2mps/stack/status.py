@@ -5,6 +5,7 @@ The tool's ref (see applied.py) tells which version of patches/ was applied.
 
 import dataclasses
 import enum
+import os
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
@@ -63,6 +64,10 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
+    deleted = [path for path in edited if not os.path.lexists(checkout.directory / path)]
+    if deleted:
+        restore = f"{checkout.git_command} restore -- FILE brings a file back"
+        details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
     if staged_only:
         details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
     where, on_branch = checkout.git_command, head.branch == BRANCH_REF

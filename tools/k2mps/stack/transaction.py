@@ -207,16 +207,16 @@ class Transaction:
         if head.commit == tip and not head.branch:
             # Perhaps an earlier run was here, but git could not write some files.
             before = checkout.commit_of("HEAD@{1}") or tip
-            self._check_written(tip, before, head.tip or self.pin.commit)
+            self.check_written(tip, before, head.tip or self.pin.commit)
         self._check_movable(tip)
-        self._check_staged(tip)
+        self.check_in_the_way(tip)
         words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
         with interrupts.deferred():
             result = checkout.git.run(*words)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
-                self._check_written(tip, head.commit, why=result.stderr)
+                self.check_written(tip, head.commit, why=result.stderr)
             # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.
             commit = checkout.git.text("rev-parse", "HEAD")
             try:
@@ -226,24 +226,28 @@ class Transaction:
                 back = (old,) if old else ("--detach", head.commit)
                 checkout.git.run("switch", "--quiet", *back)
                 raise
-            checkout.git.bytes("symbolic-ref", "HEAD", BRANCH_REF)
+            # The files stay as they are, unless the user has switched or committed meanwhile.
+            words = ("switch", "--quiet", "--no-overwrite-ignore", "--ignore-other-worktrees")
+            result = checkout.git.run(*words, BRANCH)
+            if result.status:
+                raise self._refused_switch(tip, result.stderr)
             # If the user has committed between these calls, only the reflog has the commit.
             last = checkout.git.text("rev-parse", "HEAD@{1}")
             if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
-                self._move([(BRANCH_REF, last, commit)], "apply")
+                checkout.git.bytes("merge", "--quiet", "--ff-only", last)
         self.record(tip)
 
-    def _check_written(self, tip: str, *before: str, why: str = "") -> None:
-        """Raises an error if git has not written some files when it switched to the commit `tip`.
+    def check_written(self, commit: str, *before: str, why: str = "") -> None:
+        """Raises an error if git has not written some files when it checked out a commit.
 
-        The branch then stays where it was, so that `new`, `fold` and `export` refuse.
+        In `apply`, the branch then stays where it was, so that `new`, `fold` and `export` refuse.
 
         Args:
-          before: the commits from which git may have switched.
+          before: the commits that may have been checked out before.
           why: git's messages.
         """
         checkout = self.checkout
-        paths = {path for commit in before for path in checkout.changed_paths(commit, tip)}
+        paths = {path for old in before for path in checkout.changed_paths(old, commit)}
         missed = [path for path in checkout.changed_files().edited if path in paths]
         if missed:
             raise errors.K2mpsError(
@@ -302,27 +306,31 @@ class Transaction:
             lines += ["option no-deref", f"update HEAD {tip} {self.head.commit}"]
         self._update_refs("\n".join([*lines, "prepare", "abort", ""]))
 
-    def _check_staged(self, tip: str) -> None:
-        """Raises an error if a new file is staged where the series exchanges a file and a folder.
+    def check_in_the_way(self, commit: str) -> None:
+        """Raises an error if git would delete the user's files when it checks out a commit.
 
-        `git switch` would delete such a file, unless the user has edited it since.
+        git overwrites ignored files.  Where the commit exchanges a file and a folder, git also
+        deletes a new file that is staged, unless the user has edited it since.
         """
         checkout = self.checkout
         how = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
         staged = split_z(checkout.git.bytes(*how, self.head.commit))
-        paths = set(checkout.changed_paths(self.head.commit, tip)) if staged else set()
+        ignored = "ls-files -z --others --ignored --exclude-standard".split()
+        others = [*staged, *split_z(checkout.git.bytes(*ignored))]
+        paths = set(checkout.changed_paths(self.head.commit, commit)) if others else set()
         folders = {folder for path in paths for folder in commits.folders_of(path)}
         in_the_way = [
-            path for path in staged if path in folders or paths & {*commits.folders_of(path)}
+            path for path in others if path in folders or paths & {path, *commits.folders_of(path)}
         ]
         if in_the_way:
-            names = shlex.join(in_the_way)
+            names = shlex.join(path for path in in_the_way if path in staged)
+            unstage = f"{checkout.git_command} rm --cached -- {names}, which keeps the files; "
             raise errors.K2mpsError(
-                f"new files are staged in {checkout.directory}: {errors.some(in_the_way)}",
-                why="the series has a file in place of their folder, or the reverse; git switch"
-                " would delete them",
-                next_command=f"{checkout.git_command} rm --cached -- {names}, which keeps the"
-                " files; move them away; then the same command again",
+                f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
+                why="git would overwrite or delete them, because they are ignored, or new and"
+                " staged; other files or folders have their paths",
+                next_command=f"{unstage if names else ''}move them away; then the same command"
+                " again",
             )
 
     def _update_refs(self, instructions: str, *options: str) -> None:
