@@ -198,15 +198,17 @@ def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):
     assert git(sandbox.checkout, "rev-parse", "my-k2-mps") == mine
 
 
-def test_the_advice_for_a_branch_that_the_user_has_made_can_be_followed(sandbox):
+@pytest.mark.parametrize("other, kept", [("topic", "my-k2-mps"), ("my-k2-mps", "my-k2-mps-*")])
+def test_the_advice_for_a_branch_that_the_user_has_made_can_be_followed(sandbox, other, kept):
     own = sandbox.clone("own")
+    git(own, "branch", other)
     git(own, "checkout", "--quiet", "-b", "k2-mps")
     mine = support.commit(own, "mine", {"mine": "x\n"})
     message = sandbox.fails(1, "apply", "--k2", str(own))
     assert "k2mps export" not in message  # It would refuse: the branch lacks the series.
     support.shell(sandbox.root, re.search(r"next: (git .*), which .*; then k2mps", message)[1])
     sandbox.ok("apply", "--k2", str(own))
-    assert git(own, "rev-parse", "my-k2-mps") == mine
+    assert git(own, "for-each-ref", "--format=%(objectname)", f"refs/heads/{kept}") == mine
 
 
 def test_a_commit_on_another_branch_stays_there(sandbox):

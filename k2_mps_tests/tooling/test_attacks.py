@@ -183,7 +183,8 @@ def test_advice_for_a_merge_can_be_run(sandbox, k2):
 def test_advice_is_quoted(sandbox, tmp_path):
     own = sandbox.clone("my own k2")
     sandbox.ok("apply", "--k2", str(own))
-    git(own, "checkout", "--quiet", "--detach")
+    support.commit(own, "mine", {"mine": "x\n"})
+    git(own, "checkout", "--quiet", "--detach", "HEAD~1")
     follow(sandbox, sandbox.fails(1, "export", "--k2", str(own)))
     assert git(own, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
 

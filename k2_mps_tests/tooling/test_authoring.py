@@ -234,6 +234,19 @@ def test_fold_is_refused_if_head_is_not_the_series(sandbox, k2):
     assert "is not on branch k2-mps" in sandbox.fails(1, "fold", MPS)
 
 
+@pytest.mark.parametrize("words", ["export", f"fold {MPS}"])
+def test_the_advice_for_a_detached_commit_of_the_series_can_be_followed(sandbox, k2, words):
+    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
+    assert "next: k2mps apply\n" in sandbox.fails(1, *words.split())
+    sandbox.ok("apply")
+    assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+    git(k2, "commit", "--quiet", "--allow-empty", "-m", "mine")
+    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
+    message = sandbox.fails(1, *words.split())
+    support.shell(sandbox.root, re.search("next: (git .* checkout k2-mps)\n", message)[1])
+    assert "next: k2mps export\n" in sandbox.ok("status")
+
+
 @pytest.mark.parametrize(
     "words, most", [("status", 9), ("new more", 23), (f"fold {MPS}", 36), ("export", 14)]
 )

@@ -109,6 +109,11 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
     assert parse(without_text).body == ""
 
 
+def test_line_ends_of_windows_are_named():
+    with pytest.raises(errors.SeriesError, match="a line ends in CRLF"):
+        parse(GOOD.replace("\n", "\r\n"))
+
+
 DATE = "Tue, 14 Nov 2023 23:13:20 +0100"
 LATE = f"index {IDS[0]}..{IDS[1]} 100755"
 MODE = "old mode 100755\nnew mode 100644\n"

@@ -125,6 +125,8 @@ def test_status_lists_untracked_files(sandbox):
     assert found["state"] == "applied"
     assert found["untracked_files"] == ["new/", "notes.txt"]
     assert "not tracked by git: new/, notes.txt;" in sandbox.ok("status")
+    support.write(sandbox.checkout, {"a\nnext: b": ""})
+    assert r"not tracked by git: a\nnext: b, new/," in sandbox.ok("status")
 
 
 # The states of a project and its checkout: shell commands that lead from the applied series to the

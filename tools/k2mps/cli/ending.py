@@ -104,5 +104,5 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
         errno.EFBIG: errors.LARGER_FILES,
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
     }
-    remedy = remedies.get(error.errno, "make it readable and writable")
+    remedy = remedies.get(error.errno, "make it, or its folder, readable and writable")
     return errors.K2mpsError(message, next_command=f"{remedy}, then run the same command again")

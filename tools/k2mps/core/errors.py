@@ -155,4 +155,4 @@ def visible(text: str) -> str:
 def some(names: Sequence[str], count: int = 3) -> str:
     """Returns the first `count` names as text, and how many more there are."""
     more = f" and {len(names) - count} more" if names[count:] else ""
-    return ", ".join(names[:count]) + more
+    return ", ".join(names[:count]).replace("\n", r"\n") + more

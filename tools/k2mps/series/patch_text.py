@@ -246,7 +246,8 @@ def parse(name: str, raw: bytes) -> Patch:
     """
     head, separator, diff = raw.partition(b"\n---\n")
     if not separator:
-        raise _malformed(name, 1, "there is no line '---'")
+        crlf = b"\r\n---\r\n" in raw
+        raise _malformed(name, 1, "a line ends in CRLF" if crlf else "there is no line '---'")
     try:
         header, _, body = head.decode("utf-8").partition("\n\n")
     except UnicodeDecodeError:

@@ -194,7 +194,7 @@ def _complete(transaction: Transaction, commits: Sequence[Commit]) -> Plan:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
             f"nothing was edited in {checkout.directory}",
-            why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
+            why=f"git does not track {errors.some(untracked, 5)}" if untracked else "",
             next_command="edit files there, or name the new ones, in the same command",
         )
     checkout.reporter.warn(f"nothing is edited; branch {BRANCH} has commits that patches/ lacked")

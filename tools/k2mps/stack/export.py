@@ -136,11 +136,12 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
         back = f"{git_command} checkout {BRANCH}"
         if not head.tip:
             back = "k2mps apply, then make your change there"
+        elif not head.branch and checkout.commits("-1", head.commit)[0].ours:
+            # A killed run has not moved the branch yet, or the user looks at a patch's commit.
+            back = back if transaction.user_commits() else "k2mps apply"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # HEAD is detached: perhaps no branch leads to its commits.
             back = f"{git_command} branch mine; {back}; {git_command} merge --ff-only mine"
-            if checkout.commits("-1", head.commit)[0].ours:
-                back = "k2mps apply"  # A killed run has not moved the branch yet.
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",

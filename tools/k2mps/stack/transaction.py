@@ -401,8 +401,8 @@ class Transaction:
         return errors.K2mpsError(
             "patches/ has changed since it was applied here",
             why=why,
-            next_command=f"{advice}; or git stash -u -- patches upstream.toml, to put the change"
-            " aside",
+            next_command=f"{advice}; or, to put the change aside, git stash -u -- patches"
+            " upstream.toml, or git revert if it is committed",
         )
 
 
