@@ -161,7 +161,7 @@ def _check_staged(checkout: Checkout, staged_only: Sequence[str]) -> None:
             f"the index has versions that the files do not have: {errors.some(staged_only)}",
             why="git add staged them, and the files have changed since; a patch is made of the"
             " files, so the staged versions would be lost",
-            next_command=f"{checkout.settle(staged_only)}; then the same command again",
+            next_command=f"{checkout.choice_of_version(staged_only)}; then the same command again",
         )
 
 

@@ -248,7 +248,7 @@ class Checkout:
         """Returns the files that git neither tracks nor ignores."""
         return self.changed_files("all").untracked
 
-    def settle(self, paths: Sequence[str]) -> str:
+    def choice_of_version(self, paths: Sequence[str]) -> str:
         """Returns the commands that make the index and files agree, see `staged_only`."""
         command, names = self.git_command, shlex.join(paths)
         return (

@@ -77,9 +77,9 @@ def _lost(
         old.append(transaction.applied.tip if transaction.applied else transaction.tip())
     if not old:
         return []
-    known = (commits[-1].id, pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
+    present = (commits[-1].id, pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
     found, lost = {_origin(commit) for commit in commits}, {}
-    for commit in checkout.commits(*old, "--not", *known):
+    for commit in checkout.commits(*old, "--not", *present):
         name = extraction.name_of(commit)
         if name:
             if f"patches/{name}" in dropped:

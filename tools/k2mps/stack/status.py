@@ -81,7 +81,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
     elif staged_only:
-        advice = f"{checkout.settle(staged_only)}; then k2mps status"
+        advice = f"{checkout.choice_of_version(staged_only)}; then k2mps status"
     elif _is_rebased(current) and not edited and _may_export(current):
         advice = f"k2mps export --onto {current.base[:12]}"
     elif state is State.APPLIED and not changes:
