@@ -100,7 +100,10 @@ def _series(
       K2mpsError: no patch can express a commit.
     """
     where = quoted(checkout.directory)
-    remedy = f"undo that in the edits; or in the commit, with git -C {where} rebase -i {pin[:12]}"
+    remedy = (
+        "undo that in the edits; or, if the branch has the commit, in the commit, with"
+        f" git -C {where} rebase -i {pin[:12]}"
+    )
     _check_followers(commits, where, pin)
     changes_by_id = checkout.changes_of(commits)
     diffs = _diffs(checkout, commits)

@@ -22,7 +22,7 @@ _MADE = re.compile(
     r"|(?:rebase|pull)\b.*\((?!start|finish|abort)[a-z]+\))",
     re.MULTILINE,
 )
-_REBASED = re.compile(rf"\S.* \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})")
+_REBASED = re.compile(rf".+ \(finish\): {BRANCH_REF} onto ([0-9a-f]{{40}})")
 
 
 def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
