@@ -304,7 +304,7 @@ def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):
     (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
     (sandbox.root / "patches/series").write_text("not a patch name\n")
     broken = patches(sandbox)
-    advice = re.search("; or (git stash .*), to put", sandbox.fails(1, "export"))[1]
+    advice = re.search("aside, (git stash .*), or git", sandbox.fails(1, "export"))[1]
     assert patches(sandbox) == broken
     support.shell(sandbox.root, advice)
     sandbox.ok("export")
