@@ -20,6 +20,8 @@ from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
 
+from k2_mps_tests.agx import kernels as agx
+
 _BLOCK = re.compile(r"(<!-- k2_mps_tests\.docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The folder of the tables that the suite `parity` checks.
@@ -151,6 +153,20 @@ def _costs(project: Project) -> list[str]:
     return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
+def _registers(project: Project) -> list[str]:
+    """Returns the kernels that lack registers, or whose code is large, by Mesa's compiler."""
+    rows = []
+    for kernel, row in agx.load().items():
+        of_float = kernel.replace("_half", "").replace("_bfloat", "")
+        is_float = of_float == kernel
+        if is_float and (row.stack or row.code > agx.INSTRUCTION_CACHE):
+            cells = (row.threads, row.registers, row.stack, row.threads_of_core)
+            size = f"{row.code / 1000:.1f}"
+            rows.append((f"`{kernel}`", *map(str, cells), size, f"{row.instructions:,}"))
+    head = ("kernel", "threads", "registers", "bytes of memory", "threads of a core", "kB of code")
+    return _table((*head, "instructions"), rows)
+
+
 def error_kinds() -> list[type]:
     """Returns a class of errors for each exit code, sorted by code."""
     kinds = [
@@ -187,4 +203,5 @@ _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {
     "costs": _costs,
     "errors": _errors,
     "operations": _operations,
+    "registers": _registers,
 }

@@ -2,9 +2,9 @@
 
 NVIDIA's assembler, ptxas, reports these numbers.  Apple's compiler does not.
 
-A core of Apple's GPUs has 208 KiB of registers, and a thread has at most 128 registers of 32 bits.
-If the threadgroups of a pipeline can have many threads, each thread gets fewer registers: at most
-48 for 1,024 threads.  ptxas compiles each kernel with this number of registers as the cap.
+A thread of Apple's GPUs has at most 128 registers of 32 bits.  If the threadgroups of a pipeline
+can have many threads, each thread gets fewer registers: at most 52 for 1,024 threads.  ptxas
+compiles each kernel with this number of registers as the cap.
 """
 
 import importlib.util
@@ -18,12 +18,24 @@ from k2_mps_tests import ending
 from k2_mps_tests.kernels import sources
 from k2_mps_tests.running import ran
 
-REGISTER_BYTES = 208 * 1024
-MOST_REGISTERS = 128
+# {registers of a thread: the most threads that a core of an M1 holds}.  The people who wrote Mesa's
+# driver for the M1 found these numbers by experiments (src/asahi/compiler/agx_performance.c).
+THREADS = {
+    52: 1024,
+    56: 896,
+    64: 832,
+    68: 768,
+    72: 704,
+    80: 640,
+    92: 576,
+    104: 512,
+    116: 448,
+    128: 384,
+}
+MOST_REGISTERS = max(THREADS)
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 # An NVIDIA GPU whose registers have 32 bits, like the registers of Apple's GPUs.
 GPU = "sm_90"
-MOST_THREADS = 1024
 SIMD_WIDTH = 32
 
 
@@ -39,11 +51,8 @@ class Use(NamedTuple):
 
 
 def cap(threads):
-    """Returns how many registers a thread gets in threadgroups of `threads` threads.
-
-    The number is a multiple of 8.
-    """
-    return min(MOST_REGISTERS, REGISTER_BYTES // 4 // threads // 8 * 8)
+    """Returns how many registers a thread gets in threadgroups of `threads` threads."""
+    return max(registers for registers, most in THREADS.items() if threads <= most)
 
 
 def most_threads(registers):
@@ -52,8 +61,7 @@ def most_threads(registers):
     Metal's compiler then gives each thread the registers that the kernel needs.  The registers of
     a core limit the number of threads.
     """
-    fitting = REGISTER_BYTES // 4 // min(registers, MOST_REGISTERS)
-    return min(MOST_THREADS, fitting // SIMD_WIDTH * SIMD_WIDTH)
+    return THREADS[min(given for given in THREADS if given >= min(registers, MOST_REGISTERS))]
 
 
 def uses(name, folder, nvcc):
