@@ -304,14 +304,17 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
 
 
-def test_a_switch_made_while_it_runs_does_not_part_the_branch_from_its_files(sandbox, k2, tmp_path):
-    """The user switches to another branch before the tool switches from HEAD to the branch."""
+@pytest.mark.parametrize("moment", ['*"rev-parse HEAD"', '*"-worktrees k2-mps"'])
+def test_a_switch_made_while_it_runs_is_undone(sandbox, k2, tmp_path, moment):
+    """The user switches to another branch while HEAD is detached."""
     git(k2, "branch", "topic", "HEAD~1")
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
-    switch = f"$real -C {k2} switch -q topic; touch {tmp_path}/done"
-    env = support.shim(tmp_path / "bin", f'case "$*" in *"-worktrees k2-mps") {switch};; esac')
+    done = tmp_path / "done"
+    switch = f"$real -C {k2} symbolic-ref -q HEAD >{done}.not"
+    switch += f" || {{ touch {done}; $real -C {k2} switch -q topic; }}"
+    env = support.shim(tmp_path / "bin", f'case "$*" in {moment}) {switch};; esac')
     sandbox.ok("apply", env=env)
-    assert (tmp_path / "done").exists() and git(k2, "status", "--porcelain") == ""
+    assert done.exists() and git(k2, "status", "--porcelain") == ""
     assert (k2 / "cmake/mps.cmake").read_text() == "# new\n" and sandbox.state() == "applied"
 
 

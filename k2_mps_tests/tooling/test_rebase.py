@@ -369,6 +369,16 @@ def test_an_ignored_file_is_not_overwritten(sandbox, k2, mine, others):
     sandbox.ok("rebase", "--onto", onto)
 
 
+def test_an_ignored_file_on_another_branch_is_not_overwritten(sandbox, k2):
+    """git checks out branch k2-mps, which has a file at the path."""
+    git(k2, "checkout", "--quiet", "master")
+    support.write(k2, {"cmake/mps.cmake": "mine\n", ".git/info/exclude": "*.cmake\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"files are in the way in {k2}: cmake/mps.cmake\n" in message
+    assert (k2 / "cmake/mps.cmake").read_text() == "mine\n"
+
+
 def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
     """If a folder is read-only, git deletes files in other folders before it gives up."""
     refusal = "echo 'error: could not detach HEAD' >&2; exit 1"

@@ -36,7 +36,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             )
         transaction.check_head(transaction.tip())
         onto = upstream.commit_of(checkout, transaction.pin, revision)
-        transaction.check_in_the_way(onto)
+        for commit in (onto, transaction.head.tip):  # git checks out both, if HEAD is elsewhere.
+            transaction.check_in_the_way(commit)
         edited = checkout.changed_files().edited
         words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)

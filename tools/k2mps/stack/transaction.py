@@ -217,8 +217,10 @@ class Transaction:
                 raise self._refused_switch(tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
-            # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.
+            # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.  If the
+            # user has switched to another branch, its commits are not the series'.
             commit = checkout.git.text("rev-parse", "HEAD")
+            commit = commit if checkout.is_ancestor(tip, commit) else tip
             try:
                 self._move([(BRANCH_REF, commit, head.tip)], "apply")
             except errors.K2mpsError:
