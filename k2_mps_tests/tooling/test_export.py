@@ -128,6 +128,20 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
     sandbox.ok("apply")
 
 
+def test_a_commit_that_a_rebase_has_dropped_is_named_even_after_a_fold(sandbox, k2):
+    lost = support.commit(k2, "lost", {"lost": "1\n"})
+    drop = {"GIT_SEQUENCE_EDITOR": "sed -i.bak 1s/^pick/drop/"}
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~1", env=drop)
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "seven\n")
+    sandbox.ok("fold", A)
+    support.commit(k2, "mine", {"mine": "1\n"})
+    assert f"does not have {lost[:12]} lost\n" in sandbox.fails(1, "export")
+    sandbox.ok("export", "--prune")
+    assert sandbox.order()[-1] == "mine.patch"
+    support.commit(k2, "more", {"more": "1\n"})
+    sandbox.ok("export")
+
+
 def refused(name: str, message: str, script: str):
     """Returns a case: a script that changes a checkout, and a part of the error of `export`."""
     return pytest.param(message, script, id=name)
