@@ -31,6 +31,8 @@ class Row(NamedTuple):
     code: int  # the size of the code in bytes
     instructions: int  # the number of instructions
     cycles: int  # the cycles in which a SIMD group can issue each instruction once
+    air: int  # the number of instructions of AIR, see counting.py
+    memory: int  # the bytes of the threadgroup memory
 
     @property
     def threads_of_core(self):
@@ -80,25 +82,21 @@ def measure(program, names):
 
 
 def _measure(program, name, folder):
-    from k2_mps_tests.agx import spirv  # needs the emulator, which the reader of a table may lack
+    # These need the emulator, which the reader of a table may lack.
+    from mps_emulator.msl.air import lowering
 
-    for kernel, path, limit in spirv.kernels_of(name, folder):
+    from k2_mps_tests.agx import counting, spirv
+
+    for kernel, path, module in spirv.kernels_of(name, folder):
         # With 32 threads in a threadgroup, a thread can have all registers.
         free = _compile(program, path, kernel, registers.SIMD_WIDTH)
         needed = free["halves"] // 2 + 1  # the report has the last register's number
-        threads = limit or registers.most_threads(needed)
-        fitting = _compile(program, path, kernel, threads)
-        yield (
-            kernel,
-            Row(
-                threads,
-                needed,
-                fitting["stack"],
-                fitting["code"],
-                fitting["instructions"],
-                fitting["cycles"],
-            ),
-        )
+        threads = module.max_total_threads or registers.most_threads(needed)
+        found = _compile(program, path, kernel, threads)
+        reported = (found[name] for name in ("stack", "code", "instructions", "cycles"))
+        air = counting.instructions(module.text)
+        memory = lowering.threadgroup_bytes(module)
+        yield kernel, Row(threads, needed, *reported, air, memory)
 
 
 def _compile(program, path, kernel, threads):

@@ -35,7 +35,7 @@ def translate(bitcode, kernel, output):
       kernel: the kernel's name, which is also its name in the SPIR-V.
       output: the Path of the file to write.
     Returns:
-      The value of [[max_total_threads_per_threadgroup]], or None.
+      The module.Module of the kernel.
     Raises:
       LookupError: LLVM 14 or llvm-spirv is not installed.
       subprocess.CalledProcessError: a program refused the module.
@@ -49,7 +49,7 @@ def translate(bitcode, kernel, output):
     ).stdout
     command = [to_spirv, "--spirv-max-version=1.4", "-o", output, "-"]
     subprocess.run(command, input=assembled, check=True)
-    return module.max_total_threads
+    return module
 
 
 def _text(module, kernel):
@@ -96,7 +96,7 @@ def _builtin(number, kind, type, body, declared):
 
 
 def kernels_of(name, folder):
-    """Yields (kernel, Path of its SPIR-V, most threads or None) for a file of kernels.
+    """Yields (kernel, Path of its SPIR-V, its module.Module) for a file of kernels.
 
     Args:
       name: the file's name without .metal.

@@ -21,6 +21,7 @@ from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
 
 from k2_mps_tests.agx import kernels as agx
+from k2_mps_tests.agx import model
 
 _BLOCK = re.compile(r"(<!-- k2_mps_tests\.docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -167,6 +168,10 @@ def _registers(project: Project) -> list[str]:
     return _table((*head, "instructions"), rows)
 
 
+def _estimates(project: Project) -> list[str]:
+    return _table(*model.table())
+
+
 def error_kinds() -> list[type]:
     """Returns a class of errors for each exit code, sorted by code."""
     kinds = [
@@ -202,6 +207,7 @@ _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {
     "compatibility": _compatibility,
     "costs": _costs,
     "errors": _errors,
+    "estimates": _estimates,
     "operations": _operations,
     "registers": _registers,
 }

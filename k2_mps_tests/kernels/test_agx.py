@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("mps_emulator", reason="the emulator's front end reads the kernels")
 
-from k2_mps_tests.agx import kernels, mesa, spirv  # noqa: E402
+from k2_mps_tests.agx import counting, kernels, mesa, model, spirv  # noqa: E402
 from k2_mps_tests.kernels import sources  # noqa: E402
 
 needs_mesa = pytest.mark.skipif(
@@ -36,8 +36,8 @@ def test_the_table_is_as_mesas_compiler_says():
 def test_a_kernel_in_spirv_calls_the_functions_of_air(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "CHECKS", tmp_path)
     (tmp_path / "planted.metal").write_text(_PLANTED)
-    [(kernel, path, limit)] = spirv.kernels_of("planted", tmp_path)
-    assert (kernel, limit) == ("planted", None)
+    [(kernel, path, module)] = spirv.kernels_of("planted", tmp_path)
+    assert (kernel, module.max_total_threads) == ("planted", None)
     names = path.read_bytes()
     assert b"air.simd_sum.f32" in names
     for component in (0, 1):
@@ -46,7 +46,14 @@ def test_a_kernel_in_spirv_calls_the_functions_of_air(tmp_path, monkeypatch):
 
 def test_the_threads_of_a_core():
     row = kernels.Row(
-        threads=1024, registers=68, stack=100, code=6650, instructions=978, cycles=605
+        threads=1024,
+        registers=68,
+        stack=100,
+        code=6650,
+        instructions=978,
+        cycles=605,
+        air=400,
+        memory=8192,
     )
     assert row.threads_of_core == 1024
     assert row._replace(threads=512).threads_of_core == 768
@@ -56,3 +63,59 @@ def test_the_threads_of_a_core():
 def test_a_folder_without_source_says_how_to_get_it(tmp_path):
     with pytest.raises(LookupError, match="--archive"):
         mesa.build(tmp_path)
+
+
+_LOOP = (
+    "#include <metal_stdlib>\n"
+    "kernel void loop(device float *x [[buffer(0)]], constant int &n [[buffer(1)]],\n"
+    "    uint i [[thread_position_in_grid]]) {\n"
+    "  for (int k = 0; k < n; ++k) {\n"
+    "    x[i] = x[i ^ 1] + 1;\n"
+    "    metal::threadgroup_barrier(metal::mem_flags::mem_device);\n"
+    "  }\n"
+    "}\n"
+)
+
+
+def test_the_counts_of_a_loop_grow_with_its_steps(tmp_path):
+    import mps_emulator
+    import torch
+
+    threads, found = 64, {}
+    library = torch.mps.compile_shader(_LOOP)
+    for steps in (2, 4, 8):
+        x = torch.zeros(threads, device="mps")
+        with mps_emulator.record(tmp_path / str(steps)):
+            library.loop(x, steps, threads=threads, group_size=32, arg_casts={1: "int32"})
+        [(kernel, work)] = counting.count(tmp_path / str(steps)).items()
+        assert kernel == "loop"
+        assert work[:3] == (1, 2, threads)
+        assert (work.barriers, work.bytes) == (threads * steps, 4 * threads)
+        found[steps] = work.instructions
+    assert found[8] - found[4] == 2 * (found[4] - found[2])
+    # A step has at least a load, a sum, a store, a barrier, a comparison and a branch.
+    assert found[4] - found[2] >= 2 * 6 * threads
+
+
+def test_the_slowest_part_of_a_kernel_is_its_time():
+    gpu = model.Gpu(cores=10, hertz=1e9, bandwidth=1e11)
+    row = kernels.Row(
+        threads=1024, registers=32, stack=0, code=100, instructions=10, cycles=20, air=10, memory=0
+    )
+    # 100 threadgroups of 128 threads, each of which executes 1,000 instructions of AIR.
+    work = model.Work(1, 100, 12800, 12800 * 1000, 0, 10**6)
+    times = model.seconds_of_kernel(gpu, work, row)
+    assert times["memory"] == pytest.approx(1e-5)
+    # A core has 10 threadgroups of 4 SIMD groups, and issues 4 instructions in a cycle.
+    assert times["issue"] == pytest.approx(10 * 2000 / 1e9)
+    # A core holds 8 threadgroups, so there are two waves.
+    assert times["chain"] == pytest.approx(2 * model.LATENCY * 2000 / 1e9)
+    half = row._replace(memory=model.CORE_MEMORY // 4)
+    assert model.seconds_of_kernel(gpu, work, half)["chain"] == pytest.approx(
+        3 * model.LATENCY * 2000 / 1e9
+    )
+    operation = model.Operation(commands=2, waits=1, moved=10**8, work={"kernel": work})
+    least, most = model.seconds(gpu, operation, {"kernel": row})
+    fixed = 2 * model.COMMAND + model.WAIT + 1e-3
+    assert least == pytest.approx(fixed + max(times.values()))
+    assert most == pytest.approx(fixed + model.SLOWER * max(times.values()))

@@ -1,0 +1,151 @@
+"""Estimates how long an operation takes on a Mac.
+
+Nothing here was measured on a Mac.  The estimate of a kernel is the largest of three times:
+
+- memory: the bytes of the kernel's buffers, over the GPU's bandwidth;
+- issue: the cycles in which a core issues the instructions of all of its threads;
+- chain: the time of one thread, which waits for each of its instructions, times the number of
+  waves, see `NumWaves()` in k2/csrc/mps/grid.h.
+
+An operation takes the sum of its kernels, the bytes of torch's operators over the bandwidth, and a
+fixed time for each command and for each wait.
+
+A thread also waits for the memory, which nothing here counts.  So `issue` and `chain` are the least
+times, and SLOWER times these times is the other end of the estimate.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from k2mps.core.pins import tomllib
+
+from k2_mps_tests.agx import kernels
+from k2_mps_tests.kernels.registers import SIMD_WIDTH
+
+_FILE = Path(__file__).with_name("operations.toml")
+
+
+class Gpu(NamedTuple):
+    cores: int
+    hertz: float
+    bandwidth: float  # bytes in a second
+
+
+# The clocks of the M1 and the M2 Max are from github.com/philipturner/metal-benchmarks, the clock
+# of the M4 Max is what its owners report.  The bandwidths are Apple's.
+GPUS = {
+    "M1": Gpu(8, 1.278e9, 68e9),
+    "M2 Max": Gpu(38, 1.398e9, 400e9),
+    "M4 Max": Gpu(40, 1.578e9, 546e9),
+}
+# The SIMD groups for which a core issues an instruction in a cycle.
+ISSUED = 4
+# The cycles after which a SIMD group can use a result: 2 to 6.6, by the same benchmarks.
+LATENCY = 5
+BARRIER = 50  # cycles
+CORE_MEMORY = 60 << 10  # bytes of threadgroup memory
+# Others measured 0.15 to 0.36 ms for a command and a wait for it.
+COMMAND, WAIT = 20e-6, 200e-6  # seconds
+# mlx-ctc, a CTC loss for MLX, has kernels whose threads wait for device memory in each frame.  With
+# this factor, the model agrees best with what its author measured on an M2 Max; docs/speed.md has
+# the numbers.
+SLOWER = 3
+
+
+class Work(NamedTuple):
+    """What the dispatches of a kernel do, summed over the dispatches, as counting.py counts it."""
+
+    dispatches: int
+    threadgroups: int
+    threads: int
+    instructions: int  # of AIR, of all threads
+    barriers: int  # of all threads
+    bytes: int
+
+
+class Operation(NamedTuple):
+    """What a call of an operation does."""
+
+    commands: int  # k2's dispatches and torch's operators
+    waits: int  # of the host, for the GPU
+    moved: int  # bytes that torch's operators read and write
+    work: dict[str, Work]  # for each kernel
+
+
+def load():
+    """Returns (size, {name: Operation}) of operations.toml."""
+    document = tomllib.loads(_FILE.read_text())
+    found = {}
+    for row in document["operations"]:
+        work = {kernel: Work(*numbers) for kernel, numbers in row["work"].items()}
+        found[row["name"]] = Operation(row["commands"], row["waits"], row["moved"], work)
+    return tuple(document["size"]), found
+
+
+def write(size, operations):
+    """Writes operations.toml."""
+    lines = [
+        "# Written by `python -m k2_mps_tests.benchmarks.estimates --write`.",
+        f"# work: kernel = [{', '.join(Work._fields)}]",
+        f"size = {list(size)} # utterances, frames, symbols",
+    ]
+    for name, operation in operations.items():
+        lines += ["", "[[operations]]", f'name = "{name}"']
+        lines += [f"{key} = {getattr(operation, key)}" for key in ("commands", "waits", "moved")]
+        lines += ["[operations.work]"]
+        lines += [f"{kernel} = {list(work)}" for kernel, work in operation.work.items()]
+    _FILE.write_text("\n".join(lines) + "\n")
+
+
+def seconds_of_kernel(gpu, work, row):
+    """Returns {"memory", "issue", "chain"} for a kernel, in seconds.
+
+    work: a Work.
+    row: the kernel's kernels.Row.
+    """
+    cycles = work.instructions * row.cycles / row.air
+    groups = work.threadgroups / work.dispatches
+    threads = work.threads / work.threadgroups
+    held = max(1, min(row.threads_of_core // threads, CORE_MEMORY // max(row.memory, 1)))
+    waves = math.ceil(groups / (gpu.cores * held)) * work.dispatches
+    of_core = cycles / groups * math.ceil(groups / gpu.cores)
+    of_thread = (cycles * LATENCY + work.barriers * BARRIER) / work.threads
+    return {
+        "memory": work.bytes / gpu.bandwidth,
+        "issue": of_core / SIMD_WIDTH / ISSUED / gpu.hertz,
+        "chain": of_thread * waves / gpu.hertz,
+    }
+
+
+def seconds(gpu, operation, rows):
+    """Returns (the least time of an operation, the time with SLOWER), in seconds.
+
+    rows: {kernel: kernels.Row}.
+    """
+    least = most = (
+        operation.commands * COMMAND + operation.waits * WAIT + operation.moved / gpu.bandwidth
+    )
+    for kernel, work in operation.work.items():
+        memory, *cycles = seconds_of_kernel(gpu, work, rows[kernel]).values()
+        least += max(memory, *cycles)
+        most += max(memory, SLOWER * max(cycles))
+    return least, most
+
+
+def table():
+    """Returns the head and the rows of the table of estimates, lists of texts."""
+    _, operations = load()
+    rows = kernels.load()
+    head = ["operation", "commands", "waits", "MB", "million instructions", "barriers"]
+    lines = []
+    for name, operation in operations.items():
+        works = operation.work.values()
+        moved = operation.moved + sum(work.bytes for work in works)
+        executed = sum(work.instructions for work in works)
+        barriers = sum(work.barriers * work.dispatches // work.threads for work in works)
+        numbers = (operation.commands, operation.waits, moved // 10**6, executed // 10**6, barriers)
+        times = (seconds(gpu, operation, rows) for gpu in GPUS.values())
+        ranges = (f"{1e3 * least:.1f} to {1e3 * most:.1f}" for least, most in times)
+        lines.append([name, *map("{:,}".format, numbers), *ranges])
+    return [*head, *(f"{name}, ms" for name in GPUS)], lines
