@@ -48,7 +48,9 @@ struct IntersectDenseParams {
 };
 
 enum IntersectDenseSizes {
-  kIdMaxThreads = 1024,
+  // With more threads, a thread would have fewer registers than it needs.  In an
+  // FSA with more states, each thread has several states.
+  kIdMaxThreads = 512,
   // If an FSA has at most this many states, threadgroup memory keeps the scores
   // of two rows.
   kIdMaxCachedStates = 1024,
