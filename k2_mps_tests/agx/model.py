@@ -118,19 +118,36 @@ def seconds_of_kernel(gpu, work, row):
     }
 
 
-def seconds(gpu, operation, rows):
-    """Returns (the least time of an operation, the time with SLOWER), in seconds.
+def seconds_of_kernels(gpu, operation, rows):
+    """Returns (the least time of all kernels, the time with SLOWER), in seconds.
 
+    operation: an Operation.
     rows: {kernel: kernels.Row}.
     """
-    least = most = (
-        operation.commands * COMMAND + operation.waits * WAIT + operation.moved / gpu.bandwidth
-    )
+    least = most = 0
     for kernel, work in operation.work.items():
         memory, *cycles = seconds_of_kernel(gpu, work, rows[kernel]).values()
         least += max(memory, *cycles)
         most += max(memory, SLOWER * max(cycles))
     return least, most
+
+
+def seconds(gpu, operation, rows):
+    """Returns the two times of seconds_of_kernels() with the times of all else."""
+    others = operation.commands * COMMAND + operation.waits * WAIT
+    others += operation.moved / gpu.bandwidth
+    return tuple(others + time for time in seconds_of_kernels(gpu, operation, rows))
+
+
+def microseconds_of_frame(name, gpu):
+    """Returns (least, most) of the kernels of an operation, for each frame of an utterance.
+
+    name: the name of an operation of operations.toml.
+    gpu: a key of GPUS.
+    """
+    (_, frames, _), operations = load()
+    times = seconds_of_kernels(GPUS[gpu], operations[name], kernels.load())
+    return tuple(1e6 * time / frames for time in times)
 
 
 def table():

@@ -145,13 +145,24 @@ def costs(project: Project) -> list[Cost]:
     ]
 
 
+# Operations whose steps are frames, {operation of placement.cc: operation of bench.py}.
+_FRAMES = {"intersect_dense": "intersect_dense", "ctc_loss": "ctc_loss with gradient, double"}
+
+
 def _costs(project: Project) -> list[str]:
+    gpus = ("M1", "M4 Max")
     rows = []
     for cost in costs(project):
         step, call = cost.step / 1000, cost.call / 1000
         host = f"{cost.host:g} ns × {cost.work}"
-        rows.append((f"`{cost.operation}`", host, f"{step:g} µs × {cost.steps} + {call:g} µs"))
-    return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
+        models = ["", ""]
+        if name := _FRAMES.get(cost.operation):
+            times = (model.microseconds_of_frame(name, gpu) for gpu in gpus)
+            models = [f"{least:.1f} to {most:.1f} µs × {cost.steps}" for least, most in times]
+        metal = f"{step:g} µs × {cost.steps} + {call:g} µs"
+        rows.append((f"`{cost.operation}`", host, metal, *models))
+    head = ("operation", "the host's estimate", "Metal's estimate")
+    return _table((*head, *(f"the model's, {gpu}" for gpu in gpus)), rows)
 
 
 def _registers(project: Project) -> list[str]:
