@@ -64,8 +64,11 @@ struct RnntReduceParams {
 };
 
 enum RnntPrunedSizes {
-  kRpFrames = 8,    // frames of a threadgroup
-  kRpRows = 64,     // rows of a frame for which threadgroup memory has room
+  kRpFrames = 8,  // frames of a threadgroup
+  // Rows of a frame for which threadgroup memory has room.  The number is odd,
+  // so that lanes that read the same row of different frames use different
+  // banks.
+  kRpRows = 63,
   kRpThreads = 256  // threads of a threadgroup
 };
 
