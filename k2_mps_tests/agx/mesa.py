@@ -67,10 +67,12 @@ def build(at, archive=None):
     lines = [f"#define libagx_{name}(...) NULL\n" for name in _TEXTURES]
     _update(source / "src/asahi/stub/libagx.h", "".join(lines))
     if not (at / "build/build.ninja").exists():
-        for needed in ("flex", "bison"):
-            sources.program(needed)
-        _run(sources.program("meson"), "setup", *_OPTIONS, at / "build", source)
-    _run(sources.program("ninja"), "-C", at / "build", "src/asahi/agx_kernels")
+        for name in ("flex", "bison"):
+            find(name, f"apt-get install {name}")
+        meson = find("meson", "pip install meson mako pyyaml packaging")
+        _run(meson, "setup", *_OPTIONS, at / "build", source)
+    ninja = find("ninja", "apt-get install ninja-build")
+    _run(ninja, "-C", at / "build", "src/asahi/agx_kernels")
     return program(at)
 
 
@@ -84,6 +86,20 @@ def _update(path, content):
 def _run(*command):
     # What the table's reader wants is on stdout.
     subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def find(name, install):
+    """Returns the path of a program.
+
+    Args:
+      install: the command that installs the program.
+    Raises:
+      LookupError: the program is not found.
+    """
+    try:
+        return sources.program(name)
+    except LookupError:
+        raise LookupError(f"there is no {name}: {install}") from None
 
 
 def _extract(archive, at, source):

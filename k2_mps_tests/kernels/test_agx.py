@@ -60,6 +60,11 @@ def test_the_threads_of_a_core():
     assert row._replace(threads=128, registers=128).threads_of_core == 384
 
 
+def test_a_missing_program_is_named_with_the_command_that_installs_it():
+    with pytest.raises(LookupError, match="there is no k2-none: apt-get install k2-none"):
+        mesa.find("k2-none", "apt-get install k2-none")
+
+
 def test_a_folder_without_source_says_how_to_get_it(tmp_path):
     with pytest.raises(LookupError, match="--archive"):
         mesa.build(tmp_path)
@@ -77,6 +82,7 @@ _LOOP = (
 )
 
 
+@pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
 def test_the_counts_of_a_loop_grow_with_its_steps(tmp_path):
     import mps_emulator
     import torch
