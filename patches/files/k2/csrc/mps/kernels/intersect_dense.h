@@ -48,9 +48,7 @@ struct IntersectDenseParams {
 };
 
 enum IntersectDenseSizes {
-  // With more threads, a thread would have fewer registers than it needs.  In an
-  // FSA with more states, each thread has several states.
-  kIdMaxThreads = 512,
+  kIdMaxThreads = 1024,
   // If an FSA has at most this many states, threadgroup memory keeps the scores
   // of two rows.
   kIdMaxCachedStates = 1024,
