@@ -96,9 +96,8 @@ def before_rebases(checkout: Checkout) -> list[str]:
     """
     log, commits = _reflog(checkout), []
     for (_, message), (before, _) in zip(log, log[1:]):
-        if re.match(
-            "k2mps (export|apply)|$", message
-        ):  # Earlier versions of the tool gave no message.
+        # Earlier versions of the tool gave no message.
+        if re.match("k2mps (export|apply)|$", message):
             break
         if _REBASED.fullmatch(message):
             commits.append(before)
