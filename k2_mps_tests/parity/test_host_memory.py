@@ -1,4 +1,7 @@
-"""What the host makes on mps needs no wait, and yet nobody reads memory that is written again."""
+"""What the host makes on mps needs no wait, and yet nobody reads memory that is written again.
+
+k2_mps_tests/waits/planted.py lists the mistakes that these tests must notice.
+"""
 
 import gc
 import threading
