@@ -154,6 +154,29 @@ def test_gpu_commands_of_a_further_step_with_a_graph(name, commands, drains, met
     assert cost.drains == drains
 
 
+@pytest.mark.parametrize(
+    "intersect",
+    [
+        lambda graph, dense: k2.intersect_dense(graph, dense, 10),
+        lambda graph, dense: k2.intersect_dense_pruned(graph, dense, 20, 8, 30, 1000),
+    ],
+)
+def test_the_host_computes_no_gradient_that_nobody_needs(intersect, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", "host")
+    variables = calls.variables()
+    graph, dense = variables["graph"], variables["dense"]
+
+    def gates():
+        total = intersect(graph, dense).scores.sum()
+        with k2.mps.counters() as counted:
+            total.backward()
+        return counted.gates
+
+    of_dense = gates()
+    graph.requires_grad_(True)
+    assert (of_dense, gates()) == (2, 4)
+
+
 def test_the_losses_of_a_step_read_their_boundary_once():
     variables = calls.variables()
     am, lm, symbols, grads = (variables[name] for name in ("am", "lm", "symbols", "grads"))

@@ -18,6 +18,8 @@
 
 #include "k2/csrc/mps/host_memory.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -78,6 +80,13 @@ struct Pool {
 Pool &GetPool() {
   // The pool is never destroyed, because Regions may outlive static objects.
   static auto *pool = new Pool;
+  // In a child of fork(), another thread of the parent might hold the lock for
+  // ever.  But a child may free memory.  So fork() takes place under the lock.
+  static const int noted =
+      pthread_atfork([]() { pool->mutex.lock(); },
+                     []() { pool->mutex.unlock(); },
+                     []() { pool->mutex.unlock(); });
+  static_cast<void>(noted);
   return *pool;
 }
 

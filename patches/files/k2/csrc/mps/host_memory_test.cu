@@ -17,7 +17,10 @@
  */
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <thread>  // NOLINT
 #include <vector>
@@ -62,6 +65,27 @@ class HostMemoryTest : public ::testing::Test {
   ContextPtr mps_;
   Array1<int32_t> array_;
 };
+
+TEST_F(HostMemoryTest, AChildOfForkFreesMemory) {
+  std::atomic<bool> stop{false};
+  // This thread often holds the lock of the memory when the process forks.
+  std::thread other([&] {
+    while (!stop) Array1<int32_t>(mps_, 3);
+  });
+  int32_t status = 0;
+  for (int32_t i = 0; i != 200 && status == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);  // ends a child that waits for the lock
+      array_ = Array1<int32_t>();
+      _exit(0);
+    }
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(status, 0);
+}
 
 TEST_F(HostMemoryTest, MemoryIsIdleUntilThereIsATensorOfIt) {
   EXPECT_TRUE(mps::IsIdle(array_.Data()));

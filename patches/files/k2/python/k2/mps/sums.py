@@ -15,6 +15,7 @@
 # limitations under the License.
 '''Gradients of scores on mps: sums of the values that have the same index.'''
 from typing import Any
+from typing import Optional
 from typing import Sequence
 from typing import Tuple
 
@@ -58,8 +59,9 @@ def index_sums(index: torch.Tensor, values: torch.Tensor,
 
 
 def intersect_gradients(ctx: Any, out_fsa_grad: torch.Tensor
-                        ) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Return the gradients of both inputs of a dense intersection.
+                        ) -> Tuple[Optional[torch.Tensor], ...]:
+    '''Return the gradients of both inputs of a dense intersection; None for
+    an input that needs none.
 
     Args:
       ctx:
@@ -67,7 +69,8 @@ def intersect_gradients(ctx: Any, out_fsa_grad: torch.Tensor
       out_fsa_grad:
         The gradient of the scores of the lattice.
     '''
-    a_scores, b_scores = ctx.saved_tensors
-    grad_b = index_sums(ctx.arc_map_b, out_fsa_grad, (b_scores.numel(),))
-    return (index_sums(ctx.arc_map_a, out_fsa_grad, a_scores.shape),
-            grad_b.view(b_scores.shape))
+    maps = ctx.arc_map_a, ctx.arc_map_b
+    return tuple(
+        index_sums(arc_map, out_fsa_grad, (scores.numel(),)).view(scores.shape)
+        if scores.requires_grad else None
+        for arc_map, scores in zip(maps, ctx.saved_tensors))
