@@ -17,8 +17,10 @@
  */
 
 #include <gtest/gtest.h>
+#if K2_WITH_MPS
 #include <sys/wait.h>
 #include <unistd.h>
+#endif  // K2_WITH_MPS
 
 #include <atomic>
 #include <cstdint>
