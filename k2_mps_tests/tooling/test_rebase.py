@@ -9,6 +9,7 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches, snapshot
 
+LEFT_OUT = "changes of commits that it had before a rebase:"
 OTHERS_WORK = {"k2/csrc/new.cu": "new\n", CONTEXT: "a line before\n" + LONG_FILE}
 CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 # The changes of the patch ARRAY.
@@ -290,21 +291,36 @@ def test_a_commit_that_git_skips_after_a_kill_is_named(sandbox, k2, killed):
     """If the user continues the rebase, git drops the commit without a word."""
     git(k2, "rebase", "--continue")
     assert (k2 / CONTEXT).read_text().count("mine") == 1
-    before = patches(sandbox)
-    message = sandbox.fails(1, "export", "--onto", killed)
-    assert re.search("does not have [0-9a-f]{12} mine 30\n", message)
-    assert patches(sandbox) == before
-    support.shell(k2, re.search("next: (git .* cherry-pick [0-9a-f]+), which", message)[1])
-    sandbox.ok("export", "--onto", killed)
+    message = sandbox.run("export", "--onto", killed).stderr
+    skipped = re.search(f"{LEFT_OUT} ([0-9a-f]{{12}}) mine 30; `(git .* cherry-pick)`", message)
+    support.shell(k2, f"{skipped[2]} {skipped[1]}")
+    assert LEFT_OUT not in sandbox.run("export").stderr
     assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
     assert "is up to date already" in sandbox.ok("export")
 
 
-def test_a_commit_that_a_rebase_drops_is_left_out_with_prune(sandbox, k2, killed):
-    git(k2, "rebase", "--continue")
-    sandbox.ok("export", "--onto", killed, "--prune")
-    assert sandbox.order()[-1] == "mine-20.patch"
-    assert "is up to date already" in sandbox.ok("export")
+def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
+    """Two commits of one second have one subject, as the halves of a commit that was split."""
+    date = {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z"}
+    for line in (20, 30):
+        support.edit(k2 / CONTEXT, f"line {line}\n", f"mine {line}\n")
+        git(k2, "commit", "--quiet", "--all", "-m", "wip", env=date)
+    drop = {"GIT_SEQUENCE_EDITOR": "sed -i.bak 1s/^pick/drop/"}
+    first = git(k2, "rev-parse", "--short=12", "HEAD~1")
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=drop)
+    assert f"{LEFT_OUT} {first} wip;" in sandbox.run("export").stderr
+
+
+def test_two_fixups_of_one_line_are_exported(sandbox, k2):
+    """The steps of docs/contributing.md, twice before `export`."""
+    for old, new in (("array 7", "first"), ("first", "second")):
+        patched = git(k2, "log", "--format=%h", f"--grep=Patch-Filename: {ARRAY}")
+        support.edit(k2 / "k2/csrc/array.cu", f"{old}\n", f"{new}\n")
+        git(k2, "commit", "--quiet", "--all", f"--fixup={patched}")
+        rebase = ("rebase", "--quiet", "--interactive", "--autosquash", f"{patched}~")
+        git(k2, *rebase, env={"GIT_SEQUENCE_EDITOR": "true"})
+    sandbox.ok("export")
+    assert "+second\n" in (sandbox.root / "patches" / ARRAY).read_text()
 
 
 def test_a_commit_that_a_rebase_has_changed_is_not_missed(sandbox, k2):
@@ -320,7 +336,8 @@ def test_a_commit_that_a_rebase_has_changed_is_not_missed(sandbox, k2):
     env = {"GIT_SEQUENCE_EDITOR": todo, "GIT_EDITOR": "sed -i.bak 1s/two/reworded/"}
     git(k2, "rebase", "--interactive", "HEAD~2", env=env)
     assert f"k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
-    sandbox.ok("export", "--onto", onto)
+    result = sandbox.run("export", "--onto", onto)
+    assert not result.returncode and LEFT_OUT not in result.stderr
     assert sandbox.order()[-2:] == ["one.patch", "reworded.patch"]
 
 
@@ -377,6 +394,26 @@ def test_an_ignored_file_on_another_branch_is_not_overwritten(sandbox, k2):
     message = sandbox.fails(1, "rebase", "--onto", onto)
     assert f"files are in the way in {k2}: cmake/mps.cmake\n" in message
     assert (k2 / "cmake/mps.cmake").read_text() == "mine\n"
+
+
+def test_an_ignored_file_that_only_an_older_commit_has_is_not_overwritten(sandbox, k2):
+    support.write(k2, {".git/info/exclude": "*.log\n", "run.log": "oops\n"})
+    git(k2, "add", "--force", "run.log")
+    git(k2, "commit", "--quiet", "-m", "oops")
+    git(k2, "rm", "--quiet", "run.log")
+    git(k2, "commit", "--quiet", "-m", "no log")
+    support.write(k2, {"run.log": "mine\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    assert "files are in the way" in sandbox.fails(1, "rebase", "--onto", onto)
+    assert (k2 / "run.log").read_text() == "mine\n"
+
+
+def test_a_commit_made_while_git_fetches_is_not_left_behind(sandbox, k2, tmp_path):
+    words = "-c user.name=me -c user.email=me commit --quiet --allow-empty -m mine"
+    script = f'case "$*" in *" fetch "*) $real -C {k2} switch --quiet --detach;'
+    env = support.shim(tmp_path / "bin", f"{script} $real -C {k2} {words};; esac")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    assert "no branch or tag leads to it" in sandbox.fails(1, "rebase", "--onto", onto, env=env)
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):

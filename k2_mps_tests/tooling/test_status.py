@@ -76,7 +76,7 @@ def test_status_during_a_rebase_by_the_user(sandbox):
     git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
     found = status(sandbox)
     assert "a rebase is in progress" in found["details"]
-    assert found["next_command"] == (f"git -C {k2} rebase --continue, or --abort")
+    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, or --abort")
     assert f"next: git -C {k2} rebase --continue, or --abort" in sandbox.ok("status")
     git(k2, "rebase", "--abort")
     assert status(sandbox)["next_command"] == ""
@@ -132,6 +132,7 @@ def test_status_lists_untracked_files(sandbox):
 # The states of a project and its checkout: shell commands that lead from the applied series to the
 # state, and the next step that `k2mps status` then prints.  The commands run in the project's
 # folder, where $pin is the pinned commit.  K2 in a next step is `git -C CHECKOUT`.
+ENDINGS = "K2 {} --continue, or --abort, which also discards what was edited or committed since"
 NEXT_STEPS = {
     "no checkout": ("rm -rf build", "k2mps build"),
     "a checkout of the pin": (
@@ -173,17 +174,17 @@ NEXT_STEPS = {
     ),
     "a rebase that has stopped": (
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true",
-        "K2 rebase --continue, or --abort",
+        ENDINGS.format("rebase"),
     ),
     "a rebase that has stopped, and an edit": (
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true; $edit",
-        "K2 rebase --continue, or --abort, which also discards edits that are not committed",
+        ENDINGS.format("rebase"),
     ),
     "a cherry-pick that has stopped": (
         "cd build/k2; echo mine >>CMakeLists.txt; git commit -qam mine; git checkout -q --detach"
         " HEAD~; echo other >>CMakeLists.txt; git commit -qam other;"
         " git cherry-pick k2-mps >/dev/null 2>&1 || true",
-        "K2 cherry-pick --continue, or --abort, which also discards edits that are not committed",
+        ENDINGS.format("cherry-pick"),
     ),
     "a rebase that has ended": (
         "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",

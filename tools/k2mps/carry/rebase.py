@@ -34,10 +34,13 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
                 else "patches/ was not applied there, or has changed since",
                 next_command=f"k2mps export --onto {base[:12]}" if moved else "k2mps apply",
             )
-        transaction.check_head(transaction.tip())
         onto = upstream.commit_of(checkout, transaction.pin, revision)
-        for commit in (onto, transaction.head.tip):  # git checks out both, if HEAD is elsewhere.
-            transaction.check_in_the_way(commit)
+        transaction.head = checkout.head()  # The user may have worked while git fetched.
+        transaction.check_head(transaction.tip())
+        tip = transaction.head.tip
+        picked = checkout.commits(f"{transaction.pin.commit}..{tip}")
+        for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.
+            transaction.check_in_the_way(commit, picked)
         edited = checkout.changed_files().edited
         words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)

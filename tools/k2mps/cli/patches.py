@@ -106,9 +106,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
 @command(COMMANDS, "export", k2_option)
 @click.option(
-    "--prune",
-    is_flag=True,
-    help="leave out commits that a rebase has dropped, and delete patches that the branch lacks",
+    "--prune", is_flag=True, help="delete patches and their new files if the branch lacks them"
 )
 @click.option(
     "--onto",

@@ -4,6 +4,7 @@
 `apply` after `export` gives the same tree of k2.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from k2mps.core import errors
@@ -22,9 +23,8 @@ def export(
     """Writes patches/ from branch k2-mps, and moves the branch to the commits that `apply` makes.
 
     Args:
-      prune: whether to delete the patches that the branch no longer has, and their new files, and
-        to leave out the commits that a rebase has dropped.  A patch whose changes the new pin has
-        is deleted anyway.
+      prune: whether to delete the patches that the branch no longer has, and their new files.  A
+        patch whose changes the new pin has is deleted anyway.
       onto: the upstream commit onto which git has rebased the branch, a result of
         `upstream.commit_of`; it becomes the pin.  Empty if the pin stays.
     Returns:
@@ -46,48 +46,54 @@ def export(
         transaction.check_files(plan, "export")
         superseded = _superseded(transaction, pin, plan.removed)
         dropped = [path for path in plan.removed if path not in superseded]
-        lost = _lost(transaction, pin, commits, dropped)
-        missing = [*dropped, *(str(commit) for commit in lost if not extraction.name_of(commit))]
-        if missing and not prune:
+        if dropped and not prune:
             raise errors.K2mpsError(
-                f"the branch does not have {', '.join(missing)}",
+                f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(checkout, lost)}k2mps export"
-                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which drops them",
+                next_command=f"{_recovery(transaction, dropped)}k2mps export"
+                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
             )
+        left_out = _left_out(transaction, pin, commits)
         transaction.write(plan, canonical(transaction, plan, commits, pin), "export")
+        if left_out:
+            checkout.reporter.warn(
+                "the branch lacks changes of commits that it had before a rebase:"
+                f" {', '.join(map(str, left_out))}; `{checkout.git_command} cherry-pick` brings"
+                " back the commits that you still need"
+            )
     return plan, pin
 
 
-def _lost(
-    transaction: Transaction, pin: Pin, commits: Sequence[Commit], dropped: Sequence[str]
-) -> list[Commit]:
-    """Returns the commits that the branch had at the last export, or before a rebase, and lacks.
+def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> list[Commit]:
+    """Returns the user's commits that the branch had before a rebase, and whose changes it lacks.
 
-    If a rebase is killed and then continued, git may skip the commit that it was picking.
+    If a rebase is killed and then continued, git may skip the commit that it was picking.  A commit
+    can also be here because a later commit has changed the same lines.
 
     Args:
       commits: the branch's commits on the pin.
-      dropped: the files of patches/ that the branch lacks.
     """
     checkout, tree = transaction.checkout, commits[-1].tree
-    old = upstream.before_rebases(checkout)
-    if dropped:
-        old.append(transaction.applied.tip if transaction.applied else transaction.tip())
-    if not old:
-        return []
-    present = (commits[-1].id, pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
-    found, lost = {_origin(commit) for commit in commits}, {}
-    for commit in checkout.commits(*old, "--not", *present):
-        name = extraction.name_of(commit)
-        if name:
-            if f"patches/{name}" in dropped:
-                lost[name] = commit
-        # If the commit was reworded or squashed, the branch still has its changes.
-        elif _origin(commit) not in found and pick(checkout.objects, commit, tree) != (tree, []):
-            lost[_origin(commit)] = commit
-    return [*lost.values()]
+    present = (pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
+    found, left_out = Counter(map(_origin, commits)), {}
+    for tip in upstream.before_rebases(checkout):
+        # git leaves out the commits with the same patch-id as a commit of the branch.
+        missing = checkout.commits(
+            "--cherry-pick", "--right-only", f"{commits[-1].id}...{tip}", "--not", *present
+        )
+        before = Counter(map(_origin, checkout.commits(tip, "--not", *present)))
+        for commit in missing:
+            origin = _origin(commit)
+            # A commit of a patch is dropped with the patch.  If the commit was reworded or
+            # squashed, the branch still has its changes.
+            if (
+                before[origin] > found[origin]
+                and not extraction.name_of(commit)
+                and pick(checkout.objects, commit, tree) != (tree, [])
+            ):
+                left_out.setdefault((origin, commit.tree), commit)
+    return [*left_out.values()]
 
 
 def _origin(commit: Commit) -> tuple[str, str, str]:
@@ -95,14 +101,21 @@ def _origin(commit: Commit) -> tuple[str, str, str]:
     return commit.author, commit.when, commit.subject
 
 
-def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
-    """Returns the advice how to bring back commits; empty if a commit only lacks new files."""
+def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
+    """Returns the advice how to bring back the commits of patches that the branch lacks.
+
+    Args:
+      dropped: files of patches/.  If a commit only lacks new files, the text is empty.
+    """
+    checkout = transaction.checkout
+    old = transaction.applied.tip if transaction.applied else transaction.tip()
+    commits = checkout.commits(f"{transaction.pin.commit}..{old}")
+    lost = [one.id[:12] for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
     if not lost:
         return ""
-    ids = " ".join(commit.id[:12] for commit in lost)
     return (
-        f"{checkout.git_command} cherry-pick {ids}, which brings them back at the end of the"
-        " series; then the same command again; or, if you mean to drop them, "
+        f"{checkout.git_command} cherry-pick {' '.join(lost)}, which brings them back at the end of"
+        " the series; then the same command again; or, if you mean to drop them, "
     )
 
 
@@ -170,7 +183,10 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
     merge = next((commit for commit in commits if len(commit.parents) > 1), None)
     if merge:
         others = upstream.below_series(checkout, pin.commit, merge.parents[1])
-        advice = f"{git_command} rebase {pin.commit[:12]}, which makes it linear"
+        advice = (
+            f"{git_command} rebase {pin.commit[:12]}, which makes it linear, but drops edits of the"
+            " merge itself"
+        )
         if others:
             new = others[-1][:12]
             advice = f"{git_command} rebase {new} {BRANCH}, then k2mps export --onto {new}"

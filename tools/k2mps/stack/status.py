@@ -74,9 +74,10 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if killed:
         advice = f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
     elif operation:
-        advice = f"{where} {operation} --continue, or --abort"
-        if edited:
-            advice += ", which also discards edits that are not committed"
+        advice = (
+            f"{where} {operation} --continue, or --abort, which also discards what was edited or"
+            " committed since"
+        )
         onto = rebase_target(checkout)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"

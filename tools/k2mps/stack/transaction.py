@@ -308,18 +308,25 @@ class Transaction:
             lines += ["option no-deref", f"update HEAD {tip} {self.head.commit}"]
         self._update_refs("\n".join([*lines, "prepare", "abort", ""]))
 
-    def check_in_the_way(self, commit: str) -> None:
+    def check_in_the_way(self, commit: str, picked: Sequence[Commit] = ()) -> None:
         """Raises an error if git would delete the user's files when it checks out a commit.
 
         git overwrites ignored files.  Where the commit exchanges a file and a folder, git also
         deletes a new file that is staged, unless the user has edited it since.
+
+        Args:
+          picked: the commits that git then picks.
         """
         checkout = self.checkout
         how = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
         staged = split_z(checkout.git.bytes(*how, self.head.commit))
         ignored = "ls-files -z --others --ignored --exclude-standard".split()
         others = [*staged, *split_z(checkout.git.bytes(*ignored))]
-        paths = set(checkout.changed_paths(self.head.commit, commit)) if others else set()
+        if not others:
+            return
+        paths = set(checkout.changed_paths(self.head.commit, commit))
+        for changes in checkout.changes_of(picked).values():
+            paths |= {change.path for change in changes}
         folders = {folder for path in paths for folder in commits.folders_of(path)}
         in_the_way = [
             path for path in others if path in folders or paths & {path, *commits.folders_of(path)}

@@ -92,12 +92,12 @@ def rebase_bases(checkout: Checkout) -> list[str]:
 def before_rebases(checkout: Checkout) -> list[str]:
     """Returns the last commit of branch k2-mps before each `git rebase`, the newest first.
 
-    Rebases before the last `export` or `apply` that moved the branch do not count.
+    Rebases before the last `export` that moved the branch do not count.
     """
     log, commits = _reflog(checkout), []
     for (_, message), (before, _) in zip(log, log[1:]):
         # Earlier versions of the tool gave no message.
-        if re.match("k2mps (export|apply)|$", message):
+        if re.match("k2mps export|$", message):
             break
         if _REBASED.fullmatch(message):
             commits.append(before)
