@@ -16,6 +16,7 @@ fsas.__setattr__('scores', scores)
 fsas.__setattr__('labels', labels)
 fsas.__setattr__('extra', labels)
 fsas.__setattr__('tag', tags)
+fsas.__delattr__('count')
 fsas.to(device)
 fsas.requires_grad_(True)
 fsas.set_scores_stochastic_(scores)
@@ -324,6 +325,9 @@ float('inf')
 -float('inf')
 ''
 'x'
+'aux_labels'
+'arcs'
+['arcs']
 'meta'
 'cuda:7'
 '[[1 2] [3'
@@ -345,6 +349,7 @@ b'x'
 [[1, 2], 3]
 [[2**31]]
 [None]
+(lambda x: x.append(x) or x)([])
 ()
 {}
 object()
