@@ -99,7 +99,6 @@ def _dispatch(states, num_arcs, width, frames):
         check.PARAMS,
         stride=check.COLUMNS,
         num_columns=check.COLUMNS,
-        num_scores=scores.size,
         num_states=num_states,
         width=width,
         first_row=0,

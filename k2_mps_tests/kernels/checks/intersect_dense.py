@@ -105,7 +105,6 @@ def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padde
             PARAMS,
             stride=scores.shape[1],
             num_columns=COLUMNS,
-            num_scores=_num_scores(scores),
             num_states=num_states,
             width=width,
             first_row=first,
@@ -131,25 +130,17 @@ def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padde
     return Case(name, "intersect_dense", groups, threads, buffers, more)
 
 
-def _num_scores(scores):
-    """Returns how many elements of `scores` a kernel may read: all but the padding at the end."""
-    return (len(scores) - 1) * scores.shape[1] + COLUMNS
-
-
 def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
     """Yields the best scores of an FSA's states after 0, 1, ... frames of a pass.
 
     Args:
       scores: the scores of frames, [rows][COLUMNS, or more with padding].
     """
-    end = _num_scores(scores)
-    flat = np.append(scores.ravel()[:end], NEVER)
+    column = arcs["label"].astype(np.int64) + 1
+    exists = (column >= 0) & (column < COLUMNS)
 
     def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
-        column = arcs["label"] + 1
-        # Like k2 on the CPU, the reference also accepts the column after the last symbol's column.
-        at = np.where(column <= COLUMNS, row * scores.shape[1] + column, end)
-        return flat[np.minimum(at, end)]
+        return np.where(exists, scores[row, np.where(exists, column, 0)], NEVER)
 
     return forward_or_backward(arcs, num_states, map(frame, range(num_frames)), forward)

@@ -95,11 +95,9 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                       state_scores =
                           GpuTensor<float>(num_steps * scores_of_step);
   const mps::Grid passes = GridOfPasses(a_fsas);
-  const int32_t num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
   IntersectDenseParams pass_params = {};
   pass_params.stride = stride;
   pass_params.num_columns = num_columns;
-  pass_params.num_scores = num_scores;
   pass_params.num_states = num_states;
   pass_params.width = WidthOf(a_fsas);
   const int64_t work = int64_t{num_arcs} * num_rows,

@@ -71,6 +71,15 @@ class TestMpsCtcLoss(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, 'has label 6'):
             self.loss_and_gradients('mps')
 
+    def test_edited_labels_without_scores(self):
+        for label in (2**31 - 1, -2, -2**31):
+            graph = k2.ctc_graph(self.targets, device='mps')
+            graph.labels[graph.labels == 4] = label
+            dense = k2.DenseFsaVec(self.log_probs.to('mps'), self.segments)
+            # The host does not know the labels of an edited graph yet.
+            loss = k2.ctc_loss(graph, dense, reduction='none')
+            assert loss.isnan().tolist() == [False, True, False], label
+
 
 def forward_algorithm(log_probs, targets):
     '''Return the CTC loss of a sequence.

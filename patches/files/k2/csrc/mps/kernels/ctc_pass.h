@@ -79,7 +79,7 @@ inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
 }
 
 inline bool HasColumn(constant CtcParams &params, int label) {
-  return label >= -1 && label + 1 < params.num_columns;
+  return uint(label) + 1u < uint(params.num_columns);
 }
 
 inline float ScoreAt(constant CtcParams &params, device const float *b_scores,

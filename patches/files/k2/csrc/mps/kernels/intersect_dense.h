@@ -39,7 +39,6 @@ enum IntersectDenseBuffer {
 struct IntersectDenseParams {
   int stride;       // distance from a row of b_scores to the next, in elements
   int num_columns;  // of b_scores
-  int num_scores;   // elements of b_scores that may be read
   int num_states;   // of all graphs
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
   int first_row;    // first row of this dispatch; the backward pass counts rows

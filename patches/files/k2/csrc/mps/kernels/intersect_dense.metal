@@ -73,13 +73,11 @@ inline Step GetStep(Graph graph, int position) {
               ColumnOf(arc)};
 }
 
-// Returns an element of the row of b_scores that begins at `row`.  As on the
-// CPU, the column after the last column is the first column of the next row.
+// Returns an element of the row of b_scores that begins at `row`.
 inline float ScoreAt(constant IntersectDenseParams &params,
                      device const float *b_scores, int row, int column) {
-  const int at = row + column;
-  const bool exists = column <= params.num_columns && at < params.num_scores;
-  const float score = b_scores[exists ? at : 0];
+  const bool exists = column < params.num_columns;
+  const float score = b_scores[exists ? row + column : 0];
   return exists ? score : -INFINITY;
 }
 

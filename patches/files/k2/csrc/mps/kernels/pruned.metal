@@ -294,7 +294,7 @@ kernel void emit_pruned(K2_PRUNED_BUFFERS,
   arc_map_a[i] = is_final && graph_arc.label != -1 ? -1 : arc.graph_arc;
   // With allow_partial, a sequence may end with a label that has no scores.
   // Then arc_map_b gets the element of label -1.
-  const bool has_scores = graph_arc.label < params.num_columns - 1;
+  const bool has_scores = uint(graph_arc.label) + 1u < uint(params.num_columns);
   arc_map_b[i] = (b_begins[index] + arc.t) * params.num_columns +
                  (has_scores ? graph_arc.label + 1 : 0);
 }
