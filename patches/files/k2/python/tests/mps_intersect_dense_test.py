@@ -80,6 +80,23 @@ class TestMpsIntersectDense(unittest.TestCase):
         assert not k2.mps.lattice.made_by_metal(lattice)
         assert 0 < lattice.arcs.shape().tot_size(1) <= 150
 
+    def test_the_caller_may_write_to_the_map(self):
+        def gradient(force, writes):
+            log_probs = self.log_probs.to('mps').requires_grad_(True)
+            order = torch.tensor([0, 1, 2], dtype=torch.int32, device='mps')
+            with mock.patch.dict(os.environ, {'K2_MPS_FORCE': force}):
+                lattice = k2.intersect_dense(
+                    k2.ctc_graph(self.targets, device='mps'),
+                    k2.DenseFsaVec(log_probs, self.segments), 10,
+                    a_to_b_map=order)
+                if writes:
+                    order.zero_()
+                lattice.scores.sum().backward()
+            return log_probs.grad
+
+        for force in ('host', 'metal'):
+            assert torch.equal(gradient(force, True), gradient(force, False))
+
     def test_arcs_by_states(self):
         lattice, expected = self.lattice('mps')[0], self.lattice('cpu')[0]
         for name in ('_get_incoming_arcs', '_get_state_batches'):

@@ -63,9 +63,12 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
         if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
             reasons['intersect_dense'] = 'a_to_b_map is not in ascending order'
             return None
+        # The backward pass reads the map, too.  Until then, the caller may
+        # write to the tensor.
+        a_to_b_map = a_to_b_map.clone(memory_format=torch.contiguous_format)
     return _k2.mps_intersect_dense(
-        a_fsas.arcs, index, b_fsas.dense_fsa_vec, num_rows,
-        a_to_b_map.contiguous(), output_beam, max_states, max_arcs)
+        a_fsas.arcs, index, b_fsas.dense_fsa_vec, num_rows, a_to_b_map,
+        output_beam, max_states, max_arcs)
 
 
 def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
