@@ -87,6 +87,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   lattice->leaving_begins = a_fsas.RowSplits(2);
   lattice->row_begins = b_fsas.shape.RowSplits(1);
   lattice->a_to_b_map = FromTorch<int32_t>(a_to_b_map);
+  lattice->num_rows = b_fsas.scores.Dim0();
+  lattice->num_columns = num_columns;
   const torch::Tensor arcs = ToTorch(a_fsas.values),
                       state_begins = ToTorch(lattice->state_begins),
                       leaving_begins = ToTorch(lattice->leaving_begins),

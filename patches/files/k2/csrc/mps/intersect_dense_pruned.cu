@@ -385,12 +385,12 @@ torch::optional<Totals> SearchPruned(PrunedBatch *batch,
 // Returns the lattice that SearchPruned() has found.
 std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
                                           const Totals &totals,
-                                          const Array1<int32_t> &row_begins) {
+                                          DenseFsaVec &b_fsas) {
   const int32_t num_seqs = batch.problem.num_seqs,
                 num_steps = batch.problem.num_rows + 1,
                 num_frames = num_seqs * num_steps,
                 num_states = totals.num_states, num_arcs = totals.num_arcs;
-  ContextPtr context = row_begins.Context();
+  ContextPtr context = b_fsas.Context();
   Array1<int32_t> begins(context, totals.begins),
       sequences = Arange<int32_t>(context, 0, num_seqs);
   const PrunedFsas fsas(num_states, num_arcs);
@@ -420,8 +420,10 @@ std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
   ans->num_steps = num_steps;
   ans->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
   ans->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
-  ans->row_begins = row_begins;
+  ans->row_begins = b_fsas.shape.RowSplits(1);
   ans->a_to_b_map = sequences;
+  ans->num_rows = b_fsas.scores.Dim0();
+  ans->num_columns = b_fsas.scores.Dim1();
   return ans;
 }
 
@@ -474,7 +476,7 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
     *why_host = kPrunedTooLargeLattice;
     return nullptr;
   }
-  return EmitPruned(batch, *totals, row_begins);
+  return EmitPruned(batch, *totals, b_fsas);
 }
 
 }  // namespace k2

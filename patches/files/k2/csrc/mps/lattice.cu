@@ -120,9 +120,13 @@ void Lattice::GraphGrad(const at::Tensor &arc_grad,
 
 void FramedLattice::DenseGrad(const at::Tensor &arc_grad,
                               const at::Tensor &grad) const {
+  TORCH_CHECK(grad.sizes() == at::IntArrayRef({num_rows, num_columns}),
+              "The scores of the DenseFsaVec have shape ", grad.sizes(),
+              " now, but had shape [", num_rows, ", ", num_columns,
+              "] when the DenseFsaVec was made; do not assign other scores");
   LatticeGradParams params = GetGradParams(*this);
-  params.num_rows = grad.size(0);
-  params.num_columns = grad.size(1);
+  params.num_rows = num_rows;
+  params.num_columns = num_columns;
   if (arc_grad.numel() == 0) {
     grad.zero_();
     return;

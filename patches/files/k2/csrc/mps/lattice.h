@@ -52,6 +52,7 @@ struct FramedLattice {
   // What DenseGrad() reads: row splits of b_fsas; and [fsas.Dim0()], the
   // sequence of each FSA, not decreasing.
   Array1<int32_t> row_begins, a_to_b_map;
+  int32_t num_rows, num_columns;  // of the scores of b_fsas
 
   // Returns what GetIncomingArcs() would return.
   Ragged<int32_t> IncomingArcs() const;
@@ -67,7 +68,8 @@ struct FramedLattice {
      @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
                             on mps, [fsas.NumElements()], contiguous.
      @param [out] grad      torch.float32 on mps, contiguous, in the shape of
-                            the scores; all elements are written.
+                            the scores; all elements are written.  Another shape
+                            raises an error.
    */
   void DenseGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;
 };
