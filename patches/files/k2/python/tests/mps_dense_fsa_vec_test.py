@@ -21,7 +21,9 @@
 #  ctest --verbose -R mps_dense_fsa_vec_test_py
 
 import math
+import os
 import unittest
+from unittest import mock
 
 import k2
 import torch
@@ -101,6 +103,27 @@ class TestMpsDenseFsaVec(unittest.TestCase):
             log_probs.view(-1)[index] -= 1
             # The sums are exact, so the difference is exact, too.
             assert moved - before == leaf.grad.view(-1)[index]
+
+    def test_the_caller_may_write_to_the_durations(self):
+        torch.manual_seed(1)
+        log_probs = torch.randn(2, 40, 5).log_softmax(-1).to('mps')
+        segments = torch.tensor([[0, 0, 40], [1, 0, 30]], dtype=torch.int32)
+        graphs = k2.ctc_graph([[1, 2], [3]], device='mps')
+        for force in ('host', 'metal'):
+            with mock.patch.dict(os.environ, {'K2_MPS_FORCE': force}):
+                dense = k2.DenseFsaVec(log_probs, segments)
+
+                def results():
+                    lattices = [
+                        k2.intersect_dense(graphs, dense, 10),
+                        k2.intersect_dense_pruned(graphs, dense, 20, 8, 1, 100)
+                    ]
+                    loss = k2.ctc_loss(graphs, dense, reduction='none')
+                    return loss.tolist(), [str(x.arcs) for x in lattices]
+
+                before = results()
+                dense.duration.fill_(1)
+                assert results() == before
 
 
 if __name__ == '__main__':
