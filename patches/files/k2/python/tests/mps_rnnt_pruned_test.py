@@ -126,6 +126,26 @@ class TestMpsRnntPruned(unittest.TestCase):
         logits[..., C - 1] = float('-inf')
         self.same(self.pruned(_ranges()), logits)
 
+    def test_logits_of_nan_and_infinity(self):
+        for at in ((1,), (1, 5), (1, 0, 0, 0), (1, 5, 1, 3)):
+            for value in (float('nan'), float('inf')):
+                logits = torch.randn(B, T, R, C)
+                logits[at] = value
+                # mps does not read padding.
+                padding = torch.arange(T).unsqueeze(0) >= BOUNDARY[:, 3:]
+                logits[padding] = 0
+                for hat in (False, True):
+                    loss = self.pruned(_ranges(), use_hat_loss=hat)
+                    found, expected = [
+                        _loss_and_grad(loss, logits.clone(), device,
+                                       torch.float32, self.weight)
+                        for device in ('mps', 'cpu')]
+                    assert hat or expected[1][1].isnan().any()
+                    for x, y in zip(found, expected):
+                        # The tolerances of same(), which has the reasons.
+                        assert torch.allclose(x, y, rtol=0, atol=20 * 100 * EPS,
+                                              equal_nan=True), (at, value, hat)
+
     def test_padding_is_not_read(self):
         logits = torch.randn(B, T, R, C)
         padding = torch.arange(T).unsqueeze(0) >= BOUNDARY[:, 3:]

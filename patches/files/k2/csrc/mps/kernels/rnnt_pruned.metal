@@ -362,6 +362,9 @@ kernel void rnnt_pruned_backward(
             : 0.0f;
     at_blank = y * (1.0f - p) - x * p;
   }
+  // As on the CPU, the gradient of a row without finite z is NaN, even if no
+  // path goes through the row.
+  const bool reads_row = total != 0.0f || !(z < INFINITY);
   logits += index * ulong(C);
   grad += index * ulong(C);
   // `grad` may be `logits`.  Below, a lane reads only the elements that it
@@ -374,7 +377,7 @@ kernel void rnnt_pruned_backward(
     for (int i = 0; i < kUnroll; ++i) {
       const int c = first + i * kSimdWidth;
       const bool is_read =
-          c < C && total != 0.0f && !(params.hat && c == params.blank);
+          c < C && reads_row && !(params.hat && c == params.blank);
       value[i] = is_read ? -total * fast::exp(float(logits[c]) - z) : 0.0f;
     }
 #pragma unroll
