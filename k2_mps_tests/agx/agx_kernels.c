@@ -252,29 +252,21 @@ static bool lower_input(nir_builder *b, nir_intrinsic_instr *intr, void *data) {
   return true;
 }
 
-static void optimize(nir_shader *nir) {
-  bool progress;
-  do {
-    progress = false;
-    NIR_PASS(progress, nir, nir_split_var_copies);
-    NIR_PASS(progress, nir, nir_split_struct_vars, nir_var_function_temp);
-    NIR_PASS(progress, nir, nir_lower_var_copies);
-    NIR_PASS(progress, nir, nir_lower_vars_to_ssa);
-    NIR_PASS(progress, nir, nir_copy_prop);
-    NIR_PASS(progress, nir, nir_opt_remove_phis);
-    NIR_PASS(progress, nir, nir_lower_phis_to_scalar, true);
-    NIR_PASS(progress, nir, nir_opt_dce);
-    NIR_PASS(progress, nir, nir_opt_dead_cf);
-    NIR_PASS(progress, nir, nir_opt_cse);
-    NIR_PASS(progress, nir, nir_opt_peephole_select, 64, false, true);
-    NIR_PASS(progress, nir, nir_opt_algebraic);
-    NIR_PASS(progress, nir, nir_opt_constant_folding);
-    NIR_PASS(progress, nir, nir_opt_deref);
-    NIR_PASS(progress, nir, nir_opt_copy_prop_vars);
-    NIR_PASS(progress, nir, nir_opt_undef);
-    NIR_PASS(progress, nir, nir_lower_undef_to_zero);
-    NIR_PASS(progress, nir, nir_opt_shrink_vectors, true);
-  } while (progress);
+/* Variables become values, and constant expressions constants, as far as the
+ * lowering of addresses needs it.  agx_compile_shader_nir() optimizes the
+ * rest. */
+static void simplify(nir_shader *nir) {
+  static bool (*const passes[])(nir_shader *) = {
+      nir_lower_vars_to_ssa, nir_opt_copy_prop_vars,   nir_opt_deref,
+      nir_copy_prop,         nir_opt_constant_folding, nir_opt_algebraic,
+      nir_opt_cse,           nir_opt_remove_phis,      nir_opt_dead_cf,
+      nir_opt_dce,
+  };
+  unsigned unchanged = 0;
+  for (unsigned i = 0; unchanged < ARRAY_SIZE(passes); ++i) {
+    ++unchanged;
+    if (passes[i % ARRAY_SIZE(passes)](nir)) unchanged = 0;
+  }
 }
 
 static void report(void *data, unsigned *id, enum util_debug_type type,
@@ -284,13 +276,12 @@ static void report(void *data, unsigned *id, enum util_debug_type type,
 }
 
 static void compile(const char *file, const char *kernel, unsigned threads) {
-  static const struct spirv_to_nir_options options = {
-      .environment = NIR_SPIRV_OPENCL,
-      .shared_addr_format = nir_address_format_62bit_generic,
-      .global_addr_format = nir_address_format_62bit_generic,
-      .temp_addr_format = nir_address_format_62bit_generic,
-      .constant_addr_format = nir_address_format_64bit_global,
-  };
+  /* A generic pointer has 62 bits of an address, and 2 that tell the memory. */
+  const nir_address_format generic = nir_address_format_62bit_generic;
+  struct spirv_to_nir_options options = {.environment = NIR_SPIRV_OPENCL};
+  options.temp_addr_format = options.shared_addr_format = generic;
+  options.global_addr_format = generic;
+  options.constant_addr_format = nir_address_format_64bit_global;
   size_t size;
   char *words = os_read_file(file, &size);
   if (!words) {
@@ -305,43 +296,40 @@ static void compile(const char *file, const char *kernel, unsigned threads) {
     exit(1);
   }
   free(words);
-  const nir_variable_mode explicit = nir_var_uniform | nir_var_shader_temp |
-                                     nir_var_function_temp |
-                                     nir_var_mem_shared | nir_var_mem_global;
-
-  NIR_PASS(_, nir, nir_shader_instructions_pass, lower_call, nir_metadata_none,
-           NULL);
-  NIR_PASS(_, nir, nir_lower_variable_initializers, nir_var_function_temp);
-  NIR_PASS(_, nir, nir_lower_returns);
-  NIR_PASS(_, nir, nir_inline_functions);
+  /* One function, without calls. */
+  nir_shader_instructions_pass(nir, lower_call, nir_metadata_none, NULL);
+  nir_lower_returns(nir);
+  nir_inline_functions(nir);
   nir_remove_non_entrypoints(nir);
-  NIR_PASS(_, nir, nir_copy_prop);
-  NIR_PASS(_, nir, nir_opt_deref);
-  NIR_PASS(_, nir, nir_lower_variable_initializers,
-           ~(nir_var_function_temp | nir_var_mem_constant));
-  NIR_PASS(_, nir, nir_lower_vars_to_explicit_types, explicit,
-           glsl_get_cl_type_size_align);
-  optimize(nir);
-  NIR_PASS(_, nir, nir_remove_dead_variables, nir_var_all, NULL);
-  NIR_PASS(_, nir, nir_lower_vars_to_explicit_types,
-           nir_var_function_temp | nir_var_mem_shared | nir_var_mem_global |
-               nir_var_mem_constant,
-           glsl_get_cl_type_size_align);
-  NIR_PASS(_, nir, nir_lower_memcpy);
-  NIR_PASS(_, nir, nir_lower_explicit_io, nir_var_mem_constant,
-           nir_address_format_64bit_global);
-  NIR_PASS(_, nir, nir_lower_explicit_io, nir_var_uniform,
-           nir_address_format_32bit_offset_as_64bit);
-  NIR_PASS(_, nir, nir_lower_explicit_io, nir_var_mem_shared,
-           nir_address_format_62bit_generic);
-  NIR_PASS(_, nir, nir_lower_system_values);
+
+  /* Constants in tables: their values are not written by code. */
+  nir_lower_variable_initializers(nir, ~nir_var_mem_constant);
+  nir_split_var_copies(nir);
+  nir_lower_var_copies(nir);
+  simplify(nir);
+  nir_remove_dead_variables(nir, nir_var_all, NULL);
+
+  /* Addresses in place of variables. */
+  const nir_variable_mode memory =
+      nir_var_function_temp | nir_var_mem_shared | nir_var_mem_global;
+  nir_lower_vars_to_explicit_types(
+      nir, memory | nir_var_shader_temp | nir_var_uniform | nir_var_mem_constant,
+      glsl_get_cl_type_size_align);
+  nir_lower_memcpy(nir);
+  nir_lower_explicit_io(nir, nir_var_mem_shared, generic);
+  nir_lower_explicit_io(nir, nir_var_uniform,
+                        nir_address_format_32bit_offset_as_64bit);
+  nir_lower_explicit_io(nir, nir_var_mem_constant,
+                        nir_address_format_64bit_global);
+
+  /* The ids of threads. */
+  nir_lower_system_values(nir);
   nir_lower_compute_system_values_options values = {.global_id_is_32bit = true};
-  NIR_PASS(_, nir, nir_lower_compute_system_values, &values);
-  optimize(nir);
+  nir_lower_compute_system_values(nir, &values);
+  simplify(nir);
   unsigned uniforms = kInputs;
-  NIR_PASS(_, nir, nir_shader_intrinsics_pass, lower_input,
-           nir_metadata_control_flow, &uniforms);
-  optimize(nir);
+  nir_shader_intrinsics_pass(nir, lower_input, nir_metadata_control_flow,
+                             &uniforms);
 
   nir->info.stage = MESA_SHADER_COMPUTE;
   nir->info.workgroup_size_variable = false;
@@ -352,8 +340,8 @@ static void compile(const char *file, const char *kernel, unsigned threads) {
       nir_shader_create(NULL, MESA_SHADER_KERNEL, &agx_nir_options, NULL);
   agx_preprocess_nir(nir, library);
   /* num_subgroups becomes a quotient of workgroup_size. */
-  NIR_PASS(_, nir, nir_shader_intrinsics_pass, lower_input,
-           nir_metadata_control_flow, &uniforms);
+  nir_shader_intrinsics_pass(nir, lower_input, nir_metadata_control_flow,
+                             &uniforms);
   struct agx_shader_key key = {
       .libagx = library,
       .has_scratch = true,

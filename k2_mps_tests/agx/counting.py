@@ -1,10 +1,8 @@
 """Counts the instructions and the barriers that the kernels of a recording execute.
 
-    python -m k2_mps_tests.agx.counting RECORDING
-
-prints a JSON object: {kernel: the members of its model.Work}.  The kernels are compiled to AIR, and
-run on the emulated device with code that counts: each block of a kernel's code adds its number of
-instructions.  What a function of AIR does, such as simd_sum(), counts as one instruction.
+The kernels are compiled to AIR, and run on the emulated device with code that counts: each block of
+a kernel's code adds its number of instructions.  What a function of AIR does, such as simd_sum(),
+counts as one instruction.  `count` runs this file as a program, with the environment that it needs.
 
 The emulated device compiles a kernel with the program that MPS_EMULATOR_CLANG names.  This file
 takes the place of clang, and adds the code that counts before clang compiles the kernel.
@@ -175,6 +173,7 @@ def _count(folder):
 def _loaded(folder):
     """Returns the set of the libraries in a folder that this process has loaded."""
     paths = re.findall(r"(/\S+)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    folder = os.path.realpath(folder)
     return {path for path in paths if path.startswith(folder) and path.endswith(".so")}
 
 

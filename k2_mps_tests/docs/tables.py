@@ -20,9 +20,6 @@ from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
 
-from k2_mps_tests.agx import kernels as agx
-from k2_mps_tests.agx import model
-
 _BLOCK = re.compile(r"(<!-- k2_mps_tests\.docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The folder of the tables that the suite `parity` checks.
@@ -149,7 +146,12 @@ def costs(project: Project) -> list[Cost]:
 _FRAMES = {"intersect_dense": "intersect_dense", "ctc_loss": "ctc_loss with gradient, double"}
 
 
+# The functions import k2_mps_tests.agx, because it needs NumPy, which the other tables do not.
+
+
 def _costs(project: Project) -> list[str]:
+    from k2_mps_tests.agx import model
+
     gpus = ("M1", "M4 Max")
     rows = []
     for cost in costs(project):
@@ -167,6 +169,8 @@ def _costs(project: Project) -> list[str]:
 
 def _registers(project: Project) -> list[str]:
     """Returns the kernels that lack registers, or whose code is large, by Mesa's compiler."""
+    from k2_mps_tests.agx import kernels as agx
+
     rows = []
     for kernel, row in agx.load().items():
         of_float = kernel.replace("_half", "").replace("_bfloat", "")
@@ -180,6 +184,8 @@ def _registers(project: Project) -> list[str]:
 
 
 def _estimates(project: Project) -> list[str]:
+    from k2_mps_tests.agx import model
+
     return _table(*model.table())
 
 

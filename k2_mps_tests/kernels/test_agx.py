@@ -13,7 +13,8 @@ needs_mesa = pytest.mark.skipif(
     mesa.folder() is None, reason=f"{mesa.FOLDER} names no folder with a build of Mesa"
 )
 needs_llvm = pytest.mark.skipif(
-    shutil.which("llvm-spirv-14") is None, reason="llvm-spirv-14 is not installed"
+    not all(map(shutil.which, ("llvm-as-14", "llvm-dis-14", "llvm-spirv-14"))),
+    reason="llvm-14 or llvm-spirv-14 is not installed",
 )
 _PLANTED = (
     "#include <metal_stdlib>\n"

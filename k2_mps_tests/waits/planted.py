@@ -172,9 +172,10 @@ class Build:
         if done.returncode == 0:
             return "passed"
         if done.returncode == 1:
-            failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+            lines = done.stdout.splitlines()
+            failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
             return "a test fails: " + failed[0].split("::")[-1].split(" - ")[0]
-        if "mps emulator: fatal:" in done.stderr + done.stdout:
+        if done.returncode < 0 or "mps emulator: fatal:" in done.stderr + done.stdout:
             return "the device ends the process"
         sys.exit(f"error: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
 

@@ -66,7 +66,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
             state = State.EDITED
     deleted = [path for path in edited if not os.path.lexists(checkout.directory / path)]
     if deleted:
-        restore = f"{checkout.git_command} restore -- FILE brings a file back"
+        restore = f"{checkout.git_command} restore --staged --worktree -- FILE brings a file back"
         details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
     if staged_only:
         details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
