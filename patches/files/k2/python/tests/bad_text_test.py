@@ -91,6 +91,10 @@ class TestBadText(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, ': 2147483648$'):
             k2.Fsa.from_str('0 1 -1 0.5\n1', num_aux_labels=2**31)
 
+    def test_a_name_that_an_fsa_cannot_set(self):
+        with self.assertRaisesRegex(ValueError, 'arcs of .* cannot be set'):
+            k2.Fsa.from_str('0 1 -1 5 0\n1', aux_label_names=['arcs'])
+
     def test_lines_without_a_score(self):
         for end in ('', ' '):
             fsa = k2.Fsa.from_str(f'0 1 1{end}\n1 2 -1{end}\n2{end}')

@@ -28,6 +28,12 @@ import torch
 
 class TestDefaultDtype(unittest.TestCase):
 
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+
     def check(self, function):
         expected = function()
         before = torch.get_default_dtype()
@@ -43,6 +49,13 @@ class TestDefaultDtype(unittest.TestCase):
         log_probs = torch.rand(2, 5, 3)
         segments = torch.tensor([[0, 0, 5], [1, 1, 3]], dtype=torch.int32)
         self.check(lambda: k2.DenseFsaVec(log_probs, segments).scores)
+
+    def test_dense_fsa_vec_without_classes(self):
+        for device in self.devices:
+            dense = k2.DenseFsaVec(torch.zeros(1, 2, 0, device=device),
+                                   torch.tensor([[0, 0, 2]], dtype=torch.int32))
+            inf = float('inf')
+            assert dense.scores.tolist() == [[-inf], [-inf], [0]]
 
     def test_delay_penalty(self):
         # bfloat16 cannot hold the numbers of all frames.
