@@ -308,6 +308,13 @@ def test_what_the_host_makes_needs_no_wait(name):
     assert _drains(GIVES_NO_DRAIN[name]) == 0
 
 
+def test_a_sort_makes_no_tensor_for_which_the_host_must_wait():
+    ragged = k2.RaggedTensor([[2, 1], [3]], device="mps")
+    ragged.sort_()
+    assert _drains(ragged.tolist) == 0
+    assert _drains(lambda: k2.ctc_graph(ragged)) == 0
+
+
 def test_a_frame_of_a_beam_search_waits_once():
     def frame():
         row_splits = 3 * torch.arange(5, dtype=torch.int32, device="mps")
