@@ -70,6 +70,8 @@ struct Pool {
   std::map<const char *, std::unique_ptr<Block>> blocks;  // by address
   size_t num_blocks[kNumSizes] = {};
   std::vector<Block *> idle[kNumSizes];
+  // Whether this process is a child of fork().
+  bool is_forked = false;
   // Freed blocks that are not idle, in the order in which they were freed.
   std::deque<Block *> freed;
   // How many blocks have come to `freed`, and how many of them have left.
@@ -82,10 +84,15 @@ Pool &GetPool() {
   static auto *pool = new Pool;
   // In a child of fork(), another thread of the parent might hold the lock for
   // ever.  But a child may free memory.  So fork() takes place under the lock.
+  // A storage that is larger than all blocks is torch's matter: it goes to
+  // torch's allocator, whose lock another thread might hold.
   static const int noted =
       pthread_atfork([]() { pool->mutex.lock(); },
                      []() { pool->mutex.unlock(); },
-                     []() { pool->mutex.unlock(); });
+                     []() {
+                       pool->is_forked = true;
+                       pool->mutex.unlock();
+                     });
   static_cast<void>(noted);
   return *pool;
 }
@@ -128,6 +135,9 @@ void Free(void *context) {
     ++pool.num_freed;
   } else {
     surplus = Keep(&pool, block);
+    // Another thread of the parent might hold the lock of torch's allocator for
+    // ever.  So a child does not give the block back.
+    if (pool.is_forked) surplus.release();
   }
 }
 
