@@ -36,7 +36,7 @@ _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
-    # The commits that are still to be picked, after a `git commit` in the place of --continue.
+    # The commits that are still to be picked, after a `git commit` instead of --continue.
     "sequencer": "cherry-pick",
 }
 
