@@ -154,7 +154,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             back = back if transaction.user_commits() else "k2mps apply"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # HEAD is detached: perhaps no branch leads to its commits.
-            back = f"{git_command} branch mine; {back}; {git_command} merge --ff-only mine"
+            mine = f"mine-{head.commit[:12]}"
+            back = f"{git_command} branch {mine}; {back}; {git_command} merge --ff-only {mine}"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",

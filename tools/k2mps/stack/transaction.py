@@ -132,12 +132,14 @@ class Transaction:
         """
         checkout, head = self.checkout, self.head
         lost = [] if head.branch else self.user_commits(tip, head.commit)
-        if lost and not checkout.git.text("for-each-ref", "--count=1", "--contains", head.commit):
+        # A stash does not count: `git stash pop` deletes its ref.
+        how = ("--count=1", "--contains", head.commit, "refs/heads", "refs/tags", "refs/remotes")
+        if lost and not checkout.git.text("for-each-ref", *how):
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{checkout.git_command} branch mine, which keeps it; then the same"
-                " command again",
+                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
+                " it; then the same command again",
             )
 
     @functools.cached_property
