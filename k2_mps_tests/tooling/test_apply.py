@@ -285,7 +285,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "moment", ["*switch*", '*"rev-parse HEAD"', "*update-ref*", '*"-worktrees k2-mps"']
+    "moment", ["*switch*", '*"rev-parse HEAD^"*', "*update-ref*", '*"-worktrees k2-mps"']
 )
 def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, moment):
     """The user commits before git switches; or afterwards, while HEAD is detached."""
@@ -307,11 +307,22 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
 
 
-@pytest.mark.parametrize("moment", ['*"rev-parse HEAD"', '*"-worktrees k2-mps"'])
-def test_a_switch_made_while_it_runs_is_undone(sandbox, k2, tmp_path, moment):
-    """The user switches to another branch while HEAD is detached."""
-    git(k2, "branch", "topic", "HEAD~1")
-    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+@pytest.mark.parametrize("moment", ['*"rev-parse HEAD^"*', '*"-worktrees k2-mps"'])
+@pytest.mark.parametrize("on_top", [False, True])
+def test_a_switch_made_while_it_runs_is_undone(sandbox, k2, tmp_path, moment, on_top):
+    """The user switches to another branch, perhaps on top of the series, while HEAD is detached."""
+    file = sandbox.root / "patches/files/cmake/mps.cmake"
+    old = file.read_text()
+    file.write_text("# new\n")
+    if on_top:
+        sandbox.ok("apply")
+        git(k2, "checkout", "--quiet", "-b", "topic")
+        support.commit(k2, "topic", {"topic": "x\n"})
+        file.write_text(old)
+        sandbox.ok("apply")
+        file.write_text("# new\n")
+    else:
+        git(k2, "branch", "topic", "HEAD~1")
     done = tmp_path / "done"
     switch = f"$real -C {k2} symbolic-ref -q HEAD >{done}.not"
     switch += f" || {{ touch {done}; $real -C {k2} switch -q topic; }}"

@@ -221,8 +221,9 @@ class Transaction:
                 self.check_written(tip, head.commit, why=result.stderr)
             # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.  If the
             # user has switched to another branch, its commits are not the series'.
-            commit = checkout.git.text("rev-parse", "HEAD")
-            commit = commit if checkout.is_ancestor(tip, commit) else tip
+            now = checkout.head()
+            on_top = not now.branch and checkout.is_ancestor(tip, now.commit)
+            commit = now.commit if on_top else tip
             try:
                 self._move([(BRANCH_REF, commit, head.tip)], "apply")
             except errors.K2mpsError:
@@ -235,8 +236,10 @@ class Transaction:
             result = checkout.git.run(*words, BRANCH)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
-            # If the user has committed between these calls, only the reflog has the commit.
-            last = checkout.git.text("rev-parse", "HEAD@{1}")
+            # If the user has committed between these calls, only the reflog has the commit, as
+            # "checkout: moving from COMMIT to k2-mps".  A branch stays what it is.
+            moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
+            last = moved.partition(" to ")[0].rpartition(" ")[2]
             if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
                 checkout.git.bytes("merge", "--quiet", "--ff-only", last)
         self.record(tip)
