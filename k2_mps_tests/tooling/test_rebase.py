@@ -416,6 +416,21 @@ def test_a_commit_made_while_git_fetches_is_not_left_behind(sandbox, k2, tmp_pat
     assert "no branch or tag leads to it" in sandbox.fails(1, "rebase", "--onto", onto, env=env)
 
 
+def test_a_rebase_made_while_git_fetches_is_noticed(sandbox, k2, tmp_path):
+    """Otherwise the upstream commit, onto which the user has rebased, would become a patch."""
+    git(sandbox.upstream, "checkout", "--quiet", "-b", "release")
+    release = support.commit(sandbox.upstream, "Release", {"release": "1\n"})
+    git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), release)
+    git(sandbox.upstream, "checkout", "--quiet", "master")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    words = f"rebase --quiet --onto {release} {sandbox.pin} k2-mps"
+    script = f'case "$*" in *" fetch "*) $real -C {k2} {words};; esac'
+    env = support.shim(tmp_path / "bin", script)
+    error = sandbox.fails(1, "rebase", "--onto", onto, env=env)
+    assert f"git has rebased it onto {release[:12]}" in error
+    assert git(k2, "rev-parse", "k2-mps~3") == release and pin(sandbox)["commit"] == sandbox.pin
+
+
 def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
     """If a folder is read-only, git deletes files in other folders before it gives up."""
     refusal = "echo 'error: could not detach HEAD' >&2; exit 1"
