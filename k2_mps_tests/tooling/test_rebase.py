@@ -539,6 +539,18 @@ def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
     assert sandbox.order() == ["mine.patch", MPS, ARRAY, support.NEW, "more.patch"]
 
 
+def test_upstream_has_taken_the_message_of_a_patch(sandbox, k2):
+    """A commit below the pin whose message names a patch is upstream's, not the series'."""
+    taken = support.commit(sandbox.upstream, "Taken\n\nPatch-Filename: x.patch", {"x": "1\n"})
+    newer = support.commit(sandbox.upstream, "Newer", {"y": "1\n"})
+    sandbox.ok("rebase", "--onto", newer)
+    git(k2, "rebase", "--quiet", "--onto", taken, newer)
+    assert f"next: k2mps export --onto {taken[:12]}\n" in sandbox.ok("status")
+    git(k2, "reset", "--quiet", "--hard", "k2-mps@{1}")
+    onto, _ = stopped(sandbox)
+    assert f"k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
+
+
 def test_an_edit_of_patches_during_a_rebase_is_not_overwritten(sandbox, k2):
     onto, _ = stopped(sandbox)
     resolve(k2)

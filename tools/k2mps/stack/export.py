@@ -75,7 +75,8 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
       commits: the branch's commits on the pin.
     """
     checkout, tree = transaction.checkout, commits[-1].tree
-    present = (pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
+    old = transaction.pin.commit
+    present = (pin.commit, old, *upstream.rebase_bases(checkout, old))
     found, left_out = Counter(map(_origin, commits)), {}
     for tip in upstream.before_rebases(checkout):
         # git leaves out the commits with the same patch-id as a commit of the branch.

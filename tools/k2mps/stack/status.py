@@ -78,7 +78,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
             f"{where} {operation} --continue, or --abort, which also discards what was edited or"
             " committed since"
         )
-        onto = rebase_target(checkout)
+        onto = rebase_target(checkout, current.pin.commit)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
     elif staged_only:

@@ -100,7 +100,7 @@ class Transaction:
             others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
             if others:
                 return others[-1]
-            for commit in upstream.rebase_bases(self.checkout):
+            for commit in upstream.rebase_bases(self.checkout, pin):
                 if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
                     return commit
         return pin if on_pin else ""
@@ -115,7 +115,7 @@ class Transaction:
         last = of or self.head.tip
         ends = (self.pin.commit, tip, self.applied and self.applied.tip)
         # Between the pin and these two, all commits are upstream's.
-        ends += (self.base, upstream.rebase_target(self.checkout))
+        ends += (self.base, upstream.rebase_target(self.checkout, self.pin.commit))
         in_series = [commit for commit in ends if commit]
         if not last or last in in_series:
             return []
