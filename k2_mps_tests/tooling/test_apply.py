@@ -229,6 +229,17 @@ def test_the_advice_for_a_commit_without_a_branch_keeps_it(sandbox, k2):
     assert git(k2, "branch", "--contains", mine) and sandbox.state() == "applied"
 
 
+def test_the_advice_for_commits_on_the_branch_loses_none_of_a_detached_head(sandbox, k2):
+    support.commit(k2, "one", {"one": "x\n"})
+    git(k2, "checkout", "--quiet", "--detach")
+    mine = support.commit(k2, "two", {"two": "x\n"})
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    support.shell(k2, re.search("next: (.*), which keeps it", sandbox.fails(1, "apply"))[1])
+    support.shell(k2, re.search("next: (.*), then k2mps exp", sandbox.fails(1, "apply"))[1])
+    sandbox.ok("export")
+    assert git(k2, "branch", "--contains", mine)
+
+
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})

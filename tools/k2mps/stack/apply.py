@@ -73,6 +73,7 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     """Raises an error if no branch would lead to some commits of the user after the switch."""
     checkout, head = transaction.checkout, transaction.head
     checkout.check_at_rest()
+    transaction.check_head(tip)  # The `git rebase` of the advice below would leave HEAD.
     users = transaction.user_commits(tip)
     if users:
         raise errors.K2mpsError(
@@ -80,7 +81,6 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
             why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
-    transaction.check_head(tip)
     worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
     if head.branch != BRANCH_REF and os.path.exists(worktree):
         raise errors.K2mpsError(
