@@ -208,7 +208,7 @@ def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
 # A hook of git for the checkout.  It notes when git has moved a commit, and then takes a second.
 HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
 UNDO = (
-    r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards .*;"
+    r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards commits .*;"
     r" if git refuses that, (git .* --quit); (git .* checkout k2-mps)"
 )
 
