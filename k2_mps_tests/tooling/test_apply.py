@@ -195,20 +195,18 @@ def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):
     assert "k2mps export" not in message  # It would refuse: patches/ has changed.
     support.shell(sandbox.root, re.search(r"next: (git .*), which .*; then k2mps", message)[1])
     sandbox.ok("apply")
-    assert git(sandbox.checkout, "rev-parse", "my-k2-mps") == mine
+    assert git(sandbox.checkout, "rev-parse", f"my-k2-mps-{mine[:12]}") == mine
 
 
-@pytest.mark.parametrize("other, kept", [("topic", "my-k2-mps"), ("my-k2-mps", "my-k2-mps-*")])
-def test_the_advice_for_a_branch_that_the_user_has_made_can_be_followed(sandbox, other, kept):
+def test_the_advice_for_a_branch_that_the_user_has_made_can_be_followed(sandbox):
     own = sandbox.clone("own")
-    git(own, "branch", other)
     git(own, "checkout", "--quiet", "-b", "k2-mps")
     mine = support.commit(own, "mine", {"mine": "x\n"})
     message = sandbox.fails(1, "apply", "--k2", str(own))
     assert "k2mps export" not in message  # It would refuse: the branch lacks the series.
     support.shell(sandbox.root, re.search(r"next: (git .*), which .*; then k2mps", message)[1])
     sandbox.ok("apply", "--k2", str(own))
-    assert git(own, "for-each-ref", "--format=%(objectname)", f"refs/heads/{kept}") == mine
+    assert git(own, "rev-parse", f"my-k2-mps-{mine[:12]}") == mine
 
 
 def test_a_commit_on_another_branch_stays_there(sandbox):
@@ -295,9 +293,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
     assert sandbox.state() == "edited"
 
 
-@pytest.mark.parametrize(
-    "moment", ["*switch*", '*"rev-parse HEAD^"*', "*update-ref*", '*"-worktrees k2-mps"']
-)
+@pytest.mark.parametrize("moment", ["*switch*", "*update-ref*", '*"-worktrees k2-mps"'])
 def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, moment):
     """The user commits before git switches; or afterwards, while HEAD is detached."""
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
@@ -318,7 +314,7 @@ def test_a_commit_made_while_it_runs_stays_on_the_branch(sandbox, k2, tmp_path, 
         assert sandbox.state() == "edited" and "already applied" in sandbox.ok("apply")
 
 
-@pytest.mark.parametrize("moment", ['*"rev-parse HEAD^"*', '*"-worktrees k2-mps"'])
+@pytest.mark.parametrize("moment", ["*update-ref*", '*"-worktrees k2-mps"'])
 @pytest.mark.parametrize("on_top", [False, True])
 def test_a_switch_made_while_it_runs_is_undone(sandbox, k2, tmp_path, moment, on_top):
     """The user switches to another branch, perhaps on top of the series, while HEAD is detached."""

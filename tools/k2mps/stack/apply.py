@@ -97,9 +97,7 @@ def _advice(transaction: Transaction, tip: str) -> str:
         # transaction.tip() has made the commits of the changed patches/, so git can rebase.
         command = f"rebase --onto {tip} {old.tip[:12]} {BRANCH}"
         return f"{checkout.git_command} {command}, then k2mps export"
-    taken = checkout.commit_of(f"refs/heads/my-{BRANCH}")
-    mine = f"my-{BRANCH}-{transaction.head.tip[:12]}" if taken else f"my-{BRANCH}"
-    leave = f"{checkout.git_command} branch -m {BRANCH} {mine}"
+    leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}-{transaction.head.tip[:12]}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"

@@ -219,13 +219,8 @@ class Transaction:
                 raise self._refused_switch(tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
-            # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.  If the
-            # user has switched to another branch, its commits are not the series'.
-            now = checkout.head()
-            on_top = not now.branch and checkout.is_ancestor(tip, now.commit)
-            commit = now.commit if on_top else tip
             try:
-                self._move([(BRANCH_REF, commit, head.tip)], "apply")
+                self._move([(BRANCH_REF, tip, head.tip)], "apply")
             except errors.K2mpsError:
                 old = head.branch.removeprefix("refs/heads/")
                 back = (old,) if old else ("--detach", head.commit)
@@ -236,11 +231,11 @@ class Transaction:
             result = checkout.git.run(*words, BRANCH)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
-            # If the user has committed between these calls, only the reflog has the commit, as
-            # "checkout: moving from COMMIT to k2-mps".  A branch stays what it is.
+            # If the user has committed on the detached HEAD, only the reflog has the commit, in
+            # "checkout: moving from COMMIT to k2-mps".  A branch in its place stays what it is.
             moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
             last = moved.partition(" to ")[0].rpartition(" ")[2]
-            if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
+            if last not in (tip, head.commit) and checkout.is_ancestor(tip, last):
                 checkout.git.bytes("merge", "--quiet", "--ff-only", last)
         self.record(tip)
 
