@@ -161,6 +161,7 @@ def test_squashed_commits_leave_no_trailers(sandbox, k2):
 
 
 def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
+    git(k2, "branch", "mine", "HEAD~1")  # a name that the advice must not need
     git(k2, "checkout", "--quiet", "--detach")
     support.commit(k2, "an hour's work", {"hour": "x\n"})
     follow(sandbox, sandbox.fails(1, "export"))
