@@ -129,7 +129,7 @@ def _comparisons(result) -> list[str]:
 def _timings(result) -> list[str]:
     words = {
         "dispatches": "kernels of k2 that were given to the GPU; nothing waits for them",
-        "gates": "places where code on the CPU is about to touch memory that "
+        "gates": "times at which code on the CPU was about to touch memory that "
         "the GPU may still use; with nothing to wait for, a gate "
         "takes 0.3 microseconds on an x86-64",
         "drains": "gates for which the GPU had work since the last wait",

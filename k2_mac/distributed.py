@@ -117,7 +117,11 @@ def _all_reduce(tensors: list[torch.Tensor], *args: Any) -> Any:
 
 
 def _aliases(value: Any) -> Any:
-    """Return arguments with each tensor on mps replaced by its _alias()."""
+    """Return arguments with each tensor on mps replaced by its _alias().
+
+    Tensors on the CPU stay as they are.  For example, scatter() can send
+    parts that are on the CPU to tensors on mps.
+    """
     if isinstance(value, (list, tuple)):
         return type(value)(_aliases(v) for v in value)
     is_mps = isinstance(value, torch.Tensor) and value.is_mps

@@ -3,7 +3,7 @@
 The rules look at the program's syntax tree.  A call of a known function of torch.cuda becomes a
 call of k2_mac.gpu, and a question for "cuda" is also answered for mps.  A changed node keeps the
 line and the column of the node that it replaces, so tracebacks and breakpoints show the lines of
-the file.  The same changes are also made in the text, for people who want to read them.
+the file.  The rules make the same changes in the text, for people who want to read them.
 """
 
 import ast

@@ -148,8 +148,8 @@ class _Losses(torch.autograd.Function):
                 graphs, k2.DenseFsaVec(scores, segments), output_beam=_BEAM, reduction="none"
             )
             total = losses.sum()
-        place = torch.tensor(order, device=device).argsort()
-        ans = losses.detach()[place]
+        original = torch.tensor(order, device=device).argsort()
+        ans = losses.detach()[original]
         frames = torch.arange(T, device=device).unsqueeze(1)
         is_inside = frames < torch.tensor(num_frames, device=device)
         # If the score of a path is NaN, k2 ignores the path, but torch returns

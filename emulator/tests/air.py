@@ -13,12 +13,12 @@ target triple = "air64-apple-macosx14.0.0"
 #                   uint i [[thread_position_in_grid]]) { x[i] = abs(x[i] * s); }
 SCALE = """
 define void @scale(ptr addrspace(1) %x, ptr addrspace(2) %s, i32 %i) {
-  %place = getelementptr float, ptr addrspace(1) %x, i32 %i
-  %value = load float, ptr addrspace(1) %place
+  %pointer = getelementptr float, ptr addrspace(1) %x, i32 %i
+  %value = load float, ptr addrspace(1) %pointer
   %factor = load float, ptr addrspace(2) %s
   %product = fmul float %value, %factor
   %result = tail call float @air.fabs.f32(float %product) #0
-  store float %result, ptr addrspace(1) %place
+  store float %result, ptr addrspace(1) %pointer
   ret void
 }
 declare float @air.fabs.f32(float) #0

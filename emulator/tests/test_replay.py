@@ -94,8 +94,8 @@ def test_a_replay_gives_the_same_bits(recorded, capsys):
 
 def test_a_result_that_differs_from_the_recorded_one_is_reported(recorded, capsys):
     def change(commands, contents):
-        ((_, _, _, place),) = commands[-1]["after"][:1]
-        contents[place + 8] ^= 1
+        ((_, _, _, begin),) = commands[-1]["after"][:1]
+        contents[begin + 8] ^= 1
 
     edit(recorded, change)
     assert main(["check", str(recorded)]) == player.WRONG
@@ -132,8 +132,8 @@ def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
 
 def test_a_tolerance_allows_differences_of_its_kernels(recorded, capsys):
     def change(commands, contents):
-        for _, _, size, place in commands[-1]["after"]:
-            content = contents[place : place + size].view(np.float32)
+        for _, _, size, begin in commands[-1]["after"]:
+            content = contents[begin : begin + size].view(np.float32)
             content *= np.float32(1 + 1e-6)
 
     edit(recorded, change)

@@ -121,6 +121,13 @@ def _scatter(device):
     return [ans]
 
 
+def _scatter_from_the_cpu(device):
+    ans = torch.zeros(4, device=device)
+    parts = [_own("cpu"), -_own("cpu")] if dist.get_rank() == 0 else None
+    dist.scatter(ans, parts, 0)
+    return [ans]
+
+
 def _reduce_scatter(device):
     ans = torch.zeros(4, device=device)
     dist.reduce_scatter(ans, [_own(device), -_own(device)])
@@ -186,8 +193,9 @@ COLLECTIVES = {
     function.__name__: function
     for function in (
         *(_all_reduce, _broadcast, _reduce, _all_gather, _all_gather_into_tensor, _gather),
-        *(_scatter, _reduce_scatter, _reduce_scatter_tensor, _all_to_all_single),
-        *(_send_and_receive, _part, _no_elements, _barrier, _objects, _in_a_new_group),
+        *(_scatter, _scatter_from_the_cpu, _reduce_scatter, _reduce_scatter_tensor),
+        *(_all_to_all_single, _send_and_receive, _part, _no_elements, _barrier, _objects),
+        _in_a_new_group,
     )
 }
 

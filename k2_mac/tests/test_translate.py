@@ -1,4 +1,4 @@
-"""Values that name CUDA become values that name mps, also where a program passes them to torch."""
+"""Values that name CUDA become values that name mps, even where a program passes them to torch."""
 
 import k2
 import numpy

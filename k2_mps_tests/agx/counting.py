@@ -5,7 +5,7 @@ a kernel's code adds its number of instructions.  What a function of AIR does, s
 counts as one instruction.  `count` runs this file as a program, with the environment that it needs.
 
 The emulated device compiles a kernel with the program that MPS_EMULATOR_CLANG names.  This file
-takes the place of clang, and adds the code that counts before clang compiles the kernel.
+replaces clang, and adds the code that counts before clang compiles the kernel.
 """
 
 import ctypes
@@ -79,9 +79,9 @@ def _counted(block, number):
     added = []
     for index, amount in enumerate(numbers):
         if amount:
-            place = f"getelementptr ([2 x i64], ptr @{_COUNTS}, i64 0, i64 {index})"
+            address = f"getelementptr ([2 x i64], ptr @{_COUNTS}, i64 0, i64 {index})"
             name = f"%count.{number}.{index}"
-            added.append(f"  {name} = atomicrmw add ptr {place}, i64 {amount} monotonic")
+            added.append(f"  {name} = atomicrmw add ptr {address}, i64 {amount} monotonic")
     return [*phis, *added, *others]
 
 

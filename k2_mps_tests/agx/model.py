@@ -7,8 +7,8 @@ Nothing here was measured on a Mac.  The estimate of a kernel is the largest of 
 - chain: the time of one thread, which waits for each of its instructions, times the number of
   waves, see `NumWaves()` in k2/csrc/mps/grid.h.
 
-An operation takes the sum of its kernels, the bytes of torch's operators over the bandwidth, and a
-fixed time for each command and for each wait.
+The time of an operation is a sum: the times of its kernels; the bytes of torch's operators, over
+the bandwidth; and a fixed time for each command and for each wait.
 
 A thread also waits for the memory, which nothing here counts.  So `issue` and `chain` are the least
 times, and SLOWER times these times is the other end of the estimate.

@@ -154,7 +154,7 @@ def run(sizes, repeats):
     """Yields a row, a dict, for each measurement.
 
     A row has the operation, the size, the place, and what timings() returns.  On mps, the row also
-    has the result of commands().  On emulated mps, the row also has the result of shares.profile().
+    has the result of commands(); on emulated mps, it has the result of shares.profile(), too.
     If the operation fails, the row has only the operation, the size, the place and the error; the
     other operations still run.
     """

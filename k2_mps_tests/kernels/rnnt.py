@@ -254,9 +254,9 @@ class Problem:
         """Returns the gradients of am, of lm, and of the unigram's log-probs."""
         x, y = self.scaled_grads()
         chosen = np.zeros((self.B, self.S + 1, self.T, self.C))
-        places = np.arange(self.C)
+        symbols = np.arange(self.C)
         for s in range(self.S):
-            chosen[:, s] += x[:, s, :, None] * (places == self.symbols[:, s, None, None])
+            chosen[:, s] += x[:, s, :, None] * (symbols == self.symbols[:, s, None, None])
         chosen[..., BLANK] += y
         total = (x + y)[..., None]
         grads = []

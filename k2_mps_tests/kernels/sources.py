@@ -85,9 +85,9 @@ def program(*names):
     Raises:
       LookupError: none of the programs is found.
     """
-    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for name in names:
-        if found := shutil.which(name, path=places):
+        if found := shutil.which(name, path=folders):
             return found
     raise LookupError(f"there is no {' or '.join(names)}; `make doctor` says how to install it")
 

@@ -400,7 +400,7 @@ float __nv_tanhf(float x) { return x; }
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the emulator")
 def test_a_prepared_folder_has_all_that_its_program_needs(tmp_path):
-    """run.py works in any place, because the folder has everything that run.py needs."""
+    """run.py works in any folder, because its own folder has everything that run.py needs."""
     libdevice = tmp_path / "libdevice.10.bc"
     options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
     subprocess.run(["clang++-19", *options, libdevice], input=LIBDEVICE, text=True, check=True)

@@ -147,9 +147,9 @@ def _calls(release: Release, fact: Fact) -> list[str]:
 
 
 def _constants(release: Release, fact: Fact) -> list[str]:
-    """Returns the constants that a function stores in some place, or passes to another function.
+    """Returns the constants that a function stores in memory, or passes to another function.
 
-    The name of the place, or of the other function, must match the pattern.
+    The name of the memory, or of the other function, must match the pattern.
     """
     steps = release.library.steps(fact["of"])
     return [str(value) for what, value in steps if re.search(fact["what"], what)]

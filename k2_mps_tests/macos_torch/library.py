@@ -136,8 +136,8 @@ class Library:
             return self._indirect[stubs.reserved1 + entry].name
         if methods and 0 <= address - methods.virtual_address < methods.size:
             (_, page), (_, load) = self._disassembled(address, 8)
-            place = int(_PAGE.fullmatch(page)[1], 16) + int((_OFFSET.search(load) or "00")[1], 0)
-            (pointer,) = struct.unpack("<Q", self._bytes(place, 8))
+            at = int(_PAGE.fullmatch(page)[1], 16) + int((_OFFSET.search(load) or "00")[1], 0)
+            (pointer,) = struct.unpack("<Q", self._bytes(at, 8))
             return "-" + self._bytes(pointer & _ADDRESS, 256).split(b"\0")[0].decode()
         return self._names.get(address, "")
 

@@ -54,7 +54,7 @@ class Mutant(NamedTuple):
       path: the file, relative to the tree.
       line: the number of the changed line, from 1 on.
       old: the text that is replaced.
-      new: the text in its place.
+      new: the text that replaces it.
       text: the whole file with the change.
     """
 
@@ -68,10 +68,10 @@ class Mutant(NamedTuple):
 def of(path: str, text: str) -> Iterator[Mutant]:
     """Yields the mutants of a file, from its beginning to its end."""
     code = _code_of_python(text) if path.endswith(".py") else _code_of_c(text)
-    places = [(match.span(), _SWAPS[match[0]]) for match in _SWAP.finditer(code)]
-    places += [(match.span(), str(int(match[0]) + 1)) for match in _NUMBER.finditer(code)]
-    places += [(span, "") for span in _clauses(code, path.endswith(".py"))]
-    for (begin, end), new in sorted(places):
+    spans = [(match.span(), _SWAPS[match[0]]) for match in _SWAP.finditer(code)]
+    spans += [(match.span(), str(int(match[0]) + 1)) for match in _NUMBER.finditer(code)]
+    spans += [(span, "") for span in _clauses(code, path.endswith(".py"))]
+    for (begin, end), new in sorted(spans):
         if not _is_name(code, begin, end):
             mutated = text[:begin] + new + text[end:]
             yield Mutant(path, text.count("\n", 0, begin) + 1, text[begin:end], new, mutated)

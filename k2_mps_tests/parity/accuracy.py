@@ -53,11 +53,11 @@ class Worst:
 def ulps(a, b):
     """Returns the largest difference between two tensors, in units in the last place of float32."""
 
-    def place(x):
+    def rank(x):
         bits = x.to(torch.float32).cpu().view(torch.int32).long()
         return torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
-    return int((place(a) - place(b)).abs().max()) if a.numel() else 0
+    return int((rank(a) - rank(b)).abs().max()) if a.numel() else 0
 
 
 def problem(generator, max_frames):

@@ -211,8 +211,8 @@ def test_memory_of_each_pass_is_bounded(double):
     gradients = 2 * scores.numel() * 4
     # The limits are a tenth of the memory that the CPU takes for 32 such sequences.  For each state
     # of every 16th frame, the kernels keep the sums of both directions, in 16 or 24 bytes.  The
-    # kernels also keep one bit for each arc, which is about three bits for each state.  The kernels
-    # also keep the scores of best paths, and the totals.
+    # kernels also keep the scores of best paths, the totals, and one bit for each arc, which is
+    # about three bits for each state.
     assert forward < (2.2 if double else 1.7) * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 

@@ -99,7 +99,7 @@ def test_what_is_scaled_by_zero_does_not_count():
 
 
 # {name: (lm or am, an index)}: logits of sequence 0.  No sequence has symbol 5.
-PLACES = {
+ELEMENTS = {
     "first position": ("lm", (0, 0, 5)),
     "position": ("lm", (0, 2, 5)),
     "last position": ("lm", (0, 4, 5)),
@@ -109,11 +109,11 @@ PLACES = {
 }
 
 
-def _with_nan(place, scales, bounded, rnnt_type):
-    """Returns results on mps, and the CPU's float64 results, if a logit at a place is NaN."""
+def _with_nan(elements, scales, bounded, rnnt_type):
+    """Returns results on mps, and the CPU's float64 results, if `elements` are NaN."""
     S, T, C = 4, 9, 6
     lm, am, symbols = make(2, S, T, C)
-    name, at = PLACES[place]
+    name, at = ELEMENTS[elements]
     (lm if name == "lm" else am)[at] = float("nan")
     boundary = torch.tensor([[0, 0, S, T]] * 2) if bounded else None
     rest = dict(boundary=boundary, rnnt_type=rnnt_type, reduction="none")
@@ -126,23 +126,23 @@ def _with_nan(place, scales, bounded, rnnt_type):
 
 @pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_nan_makes_the_smoothed_loss_nan(place, bounded, rnnt_type):
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_a_nan_makes_the_smoothed_loss_nan(elements, bounded, rnnt_type):
     """Only the sequence with the NaN has a loss of NaN.
 
     On the CPU, a NaN in lm also makes the losses of other sequences NaN.
     """
-    (loss, *grads), (expected, *_) = _with_nan(place, (0.25, 0.0), bounded, rnnt_type)
+    (loss, *grads), (expected, *_) = _with_nan(elements, (0.25, 0.0), bounded, rnnt_type)
     assert loss[0].isnan() and loss[1].isfinite() and expected[0].isnan()
     assert all(grad.isnan().any() for grad in grads)
 
 
 @pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_nan_does_to_the_simple_loss_what_it_does_on_the_cpu(place, bounded, rnnt_type):
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_a_nan_does_to_the_simple_loss_what_it_does_on_the_cpu(elements, bounded, rnnt_type):
     """The loss can be NaN, infinite or finite, because k2 drops some paths whose score is NaN."""
-    (loss, *grads), (expected, *_) = _with_nan(place, None, bounded, rnnt_type)
+    (loss, *grads), (expected, *_) = _with_nan(elements, None, bounded, rnnt_type)
     assert loss[0].isnan() == expected[0].isnan() and loss[0].isinf() == expected[0].isinf()
     assert loss[1].isfinite()
     assert all(grad.isnan().any() for grad in grads)

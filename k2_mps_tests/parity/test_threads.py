@@ -254,7 +254,7 @@ print('failed', failed)
 )
 @pytest.mark.parametrize("operation", ("pruned", "lattice", "ctc", "transducer"))
 def test_running_out_of_memory_is_an_exception(metal, operation):
-    """A failed allocation raises an exception, also in k2's own thread.  Later calls work."""
+    """A failed allocation raises an exception, even in k2's own thread.  Later calls work."""
     result = python("-c", OUT_OF_MEMORY, operation)
     assert result.returncode == 0, result.stderr[-2000:]
     assert int(result.stdout.split()[-1]) > 1

@@ -206,7 +206,7 @@ def _run(report: _Report) -> int:
     print(pages.counts(report.record))
     for line in bad:
         print(f"{line['verdict']}: {line['step']}: {line['item']}")
-    print("wrote build/mac-report.tar.gz; attach it to an issue, also if something is not right")
+    print("wrote build/mac-report.tar.gz; attach it to an issue, even if something is not right")
     if status:
         print("interrupted; the file is useful as it is; the same command goes on from here")
         return status

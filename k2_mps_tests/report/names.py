@@ -37,7 +37,7 @@ def _user_names() -> list[str]:
 def cleaner(root: Path) -> Callable[[str], str]:
     """Returns a function that replaces in a text all names that a report must not contain.
 
-    The function finds names only as whole words, and finds paths also where JSON has escaped
+    The function finds names only as whole words, and finds paths even where JSON has escaped
     their slashes, as in macOS's crash reports.
 
     Args:

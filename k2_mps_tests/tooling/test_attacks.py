@@ -121,14 +121,14 @@ def test_a_malformed_patch_is_one_error(sandbox, k2, text):
     assert snapshot(k2)["status"] == before["status"]
 
 
-@pytest.mark.parametrize("place", ["patches/files/linked", "patches/files/linked/deep"])
-def test_no_file_is_written_through_a_symbolic_link(sandbox, k2, tmp_path, place):
+@pytest.mark.parametrize("path", ["patches/files/linked", "patches/files/linked/deep"])
+def test_no_file_is_written_through_a_symbolic_link(sandbox, k2, tmp_path, path):
     victim = tmp_path / "victim"
     victim.mkdir()
-    link = sandbox.root / place
+    link = sandbox.root / path
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(victim)
-    new = {f"{place.removeprefix('patches/files/')}/x.h": "x\n"}
+    new = {f"{path.removeprefix('patches/files/')}/x.h": "x\n"}
     support.commit(k2, "mine", new)
     sandbox.fails(1, "export")
     assert list(victim.iterdir()) == []
@@ -161,6 +161,7 @@ def test_squashed_commits_leave_no_trailers(sandbox, k2):
 
 
 def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
+    git(k2, "branch", "mine", "HEAD~1")  # a name that the advice must not need
     git(k2, "checkout", "--quiet", "--detach")
     support.commit(k2, "an hour's work", {"hour": "x\n"})
     follow(sandbox, sandbox.fails(1, "export"))

@@ -518,8 +518,21 @@ def test_a_compiler_that_does_not_end_is_killed(tmp_path):
         with processes.started(words, grace=0.5, start_new_session=True):
             support.wait_for(tmp_path / "pid")
             time.sleep(0.2)
+            begin = time.monotonic()
             raise KeyboardInterrupt
     assert ends(int((tmp_path / "pid").read_text()))
+    assert time.monotonic() - begin < 30  # without SIGKILL, the compiler would end after 60 s
+
+
+def test_a_compiler_that_outlives_its_parent_has_time_to_end(tmp_path):
+    """The compiler removes its incomplete output, after its parent has ended."""
+    compiler = 'trap "sleep 0.5; rm output; exit" TERM; touch output; while :; do sleep 0.1; done'
+    words = ["sh", "-c", f"({compiler}) & wait"]
+    with pytest.raises(KeyboardInterrupt):
+        with processes.started(words, start_new_session=True, cwd=tmp_path):
+            support.wait_for(tmp_path / "output")
+            raise KeyboardInterrupt
+    assert not (tmp_path / "output").exists()
 
 
 def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):

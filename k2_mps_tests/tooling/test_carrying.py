@@ -101,7 +101,7 @@ def with_submodule(sandbox):
     return outer / "k2"
 
 
-PLACES = {
+CHECKOUTS = {
     "linked worktree": linked_worktree,
     "shallow": shallow,
     "odd name": cloned(name="a größer -name, 'quoted'"),
@@ -110,11 +110,11 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_every_kind_of_checkout_gives_the_same_patches(sandbox, reference, onto, place):
-    own = PLACES[place](sandbox)
+@pytest.mark.parametrize("kind", CHECKOUTS)
+def test_every_kind_of_checkout_gives_the_same_patches(sandbox, reference, onto, kind):
+    own = CHECKOUTS[kind](sandbox)
     git(own, "checkout", "--quiet", "--detach", sandbox.pin)
-    assert (b"line 20\r\n" in (own / CONTEXT).read_bytes()) == (place == "crlf")
+    assert (b"line 20\r\n" in (own / CONTEXT).read_bytes()) == (kind == "crlf")
     assert carry(sandbox, onto, own) == reference
 
 

@@ -103,8 +103,8 @@ ENVIRONMENTS = {
 def configure(file, name, folder) -> None:
     """Writes the configuration `name` to `file`, and the files that it names into `folder`."""
     events = ("post-checkout", "reference-transaction", "pre-commit")
-    places = [f"{where}/{one}" for where in ("HOOKS", "TEMPLATE/hooks") for one in events]
-    hooks = dict.fromkeys(places, "#!/bin/sh\nexit 1\n")
+    paths = [f"{where}/{one}" for where in ("HOOKS", "TEMPLATE/hooks") for one in events]
+    hooks = dict.fromkeys(paths, "#!/bin/sh\nexit 1\n")
     support.write(folder, hooks)
     for hook in hooks:
         (folder / hook).chmod(0o755)

@@ -94,7 +94,7 @@ def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
 
 
 def matched(text):
-    """Returns [(file, line)], the places that ci/problem-matcher.json finds in a text."""
+    """Returns the [(file, line)] that ci/problem-matcher.json finds in a text."""
     matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
     (pattern,) = matcher["problemMatcher"][0]["pattern"]
     found = (re.search(pattern["regexp"], line) for line in text.splitlines())

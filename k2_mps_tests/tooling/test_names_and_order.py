@@ -41,9 +41,9 @@ def move_a_hunk(sandbox) -> None:
     end = array.index(b"diff --git", start + 1)
     hunk = array[array.index(b"@@", start) : end]
     assert hunk.startswith(b"@@ -90,3 +90,2 @@")
-    place = context.index(b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1)
+    after = context.index(b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1)
     hunk = hunk.replace(b"@@ -90,3 +90,2 @@", b"@@ -89,3 +90,2 @@")
-    (folder / MPS).write_bytes(context[:place] + hunk + context[place:])
+    (folder / MPS).write_bytes(context[:after] + hunk + context[after:])
     (folder / ARRAY).write_bytes(array[:start] + array[end:])
 
 

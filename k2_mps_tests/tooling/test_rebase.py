@@ -208,7 +208,7 @@ def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
 # A hook of git for the checkout.  It notes when git has moved a commit, and then takes a second.
 HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
 UNDO = (
-    r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards .*;"
+    r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards commits .*;"
     r" if git refuses that, (git .* --quit); (git .* checkout k2-mps)"
 )
 
@@ -350,7 +350,7 @@ def test_a_signal_to_the_tool_alone_does_not_end_git(sandbox, k2):
 
 def test_a_commit_to_which_no_branch_leads_is_not_left_behind(sandbox, k2):
     git(k2, "checkout", "--quiet", "--detach")
-    support.commit(k2, "mine", {"mine": "1\n"})
+    mine = support.commit(k2, "mine", {"mine": "1\n"})
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     before = snapshot(k2), patches(sandbox)
     error = sandbox.fails(1, "rebase", "--onto", onto)
@@ -358,7 +358,7 @@ def test_a_commit_to_which_no_branch_leads_is_not_left_behind(sandbox, k2):
     assert (snapshot(k2), patches(sandbox)) == before
     support.shell(k2, re.search("next: (.*), which keeps it", error)[1])
     sandbox.ok("rebase", "--onto", onto)
-    assert git(k2, "show", "mine:mine") == "1"
+    assert git(k2, "branch", "--contains", mine)
 
 
 @pytest.mark.parametrize("script", ["echo mine > k2/csrc/array.cu", "echo mine > cmake/mps.cmake"])
@@ -414,6 +414,21 @@ def test_a_commit_made_while_git_fetches_is_not_left_behind(sandbox, k2, tmp_pat
     env = support.shim(tmp_path / "bin", f"{script} $real -C {k2} {words};; esac")
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     assert "no branch or tag leads to it" in sandbox.fails(1, "rebase", "--onto", onto, env=env)
+
+
+def test_a_rebase_made_while_git_fetches_is_noticed(sandbox, k2, tmp_path):
+    """Otherwise the upstream commit, onto which the user has rebased, would become a patch."""
+    git(sandbox.upstream, "checkout", "--quiet", "-b", "release")
+    release = support.commit(sandbox.upstream, "Release", {"release": "1\n"})
+    git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), release)
+    git(sandbox.upstream, "checkout", "--quiet", "master")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    words = f"rebase --quiet --onto {release} {sandbox.pin} k2-mps"
+    script = f'case "$*" in *" fetch "*) $real -C {k2} {words};; esac'
+    env = support.shim(tmp_path / "bin", script)
+    error = sandbox.fails(1, "rebase", "--onto", onto, env=env)
+    assert f"git has rebased it onto {release[:12]}" in error
+    assert git(k2, "rev-parse", "k2-mps~3") == release and pin(sandbox)["commit"] == sandbox.pin
 
 
 def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
@@ -522,6 +537,18 @@ def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
     support.shell(k2, again)
     sandbox.ok("export")
     assert sandbox.order() == ["mine.patch", MPS, ARRAY, support.NEW, "more.patch"]
+
+
+def test_upstream_has_taken_the_message_of_a_patch(sandbox, k2):
+    """A commit below the pin whose message names a patch is upstream's, not the series'."""
+    taken = support.commit(sandbox.upstream, "Taken\n\nPatch-Filename: x.patch", {"x": "1\n"})
+    newer = support.commit(sandbox.upstream, "Newer", {"y": "1\n"})
+    sandbox.ok("rebase", "--onto", newer)
+    git(k2, "rebase", "--quiet", "--onto", taken, newer)
+    assert f"next: k2mps export --onto {taken[:12]}\n" in sandbox.ok("status")
+    git(k2, "reset", "--quiet", "--hard", "k2-mps@{1}")
+    onto, _ = stopped(sandbox)
+    assert f"k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
 
 
 def test_an_edit_of_patches_during_a_rebase_is_not_overwritten(sandbox, k2):

@@ -110,8 +110,10 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
 
 
 def test_line_ends_of_windows_are_named():
-    with pytest.raises(errors.SeriesError, match="a line ends in CRLF"):
+    with pytest.raises(errors.SeriesError, match="patch:1: the line ends in CRLF"):
         parse(GOOD.replace("\n", "\r\n"))
+    with pytest.raises(errors.SeriesError, match="patch:2: the line ends in CRLF"):
+        parse(GOOD.replace("\nUpstream-Status", "\r\nUpstream-Status"))
 
 
 DATE = "Tue, 14 Nov 2023 23:13:20 +0100"

@@ -76,8 +76,8 @@ def test_status_during_a_rebase_by_the_user(sandbox):
     git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
     found = status(sandbox)
     assert "a rebase is in progress" in found["details"]
-    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, or --abort")
-    assert f"next: git -C {k2} rebase --continue, or --abort" in sandbox.ok("status")
+    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, --skip, or --abort")
+    assert f"next: git -C {k2} rebase --continue, --skip, or --abort" in sandbox.ok("status")
     git(k2, "rebase", "--abort")
     assert status(sandbox)["next_command"] == ""
 
@@ -132,7 +132,10 @@ def test_status_lists_untracked_files(sandbox):
 # The states of a project and its checkout: shell commands that lead from the applied series to the
 # state, and the next step that `k2mps status` then prints.  The commands run in the project's
 # folder, where $pin is the pinned commit.  K2 in a next step is `git -C CHECKOUT`.
-ENDINGS = "K2 {} --continue, or --abort, which also discards what was edited or committed since"
+ENDINGS = (
+    "K2 {0} --continue, --skip, or --abort; all but --continue discard edits that are not"
+    " committed, and --abort also the commits since the {0} began"
+)
 NEXT_STEPS = {
     "no checkout": ("rm -rf build", "k2mps build"),
     "a checkout of the pin": (
@@ -186,6 +189,17 @@ NEXT_STEPS = {
         " git cherry-pick k2-mps >/dev/null 2>&1 || true",
         ENDINGS.format("cherry-pick"),
     ),
+    "a cherry-pick whose second commit changes nothing": (
+        "cd build/k2; echo 1 >a; git add a; git commit -qm a; echo 2 >b; git add b;"
+        " git commit -qm b; git reset -q --hard HEAD~2; git checkout -q k2-mps@{1} -- b;"
+        " git commit -qm 'b too'; git cherry-pick k2-mps@{2}~ k2-mps@{2} >/dev/null 2>&1 || true",
+        ENDINGS.format("cherry-pick"),
+    ),
+    "a merge that has stopped": (
+        "cd build/k2; git checkout -q -b topic; $edit; git commit -qam topic; git checkout -q -"
+        "; echo mine >>CMakeLists.txt; git commit -qam mine; git merge topic >/dev/null || true",
+        ENDINGS.format("merge").replace(" --skip,", ""),
+    ),
     "a rebase that has ended": (
         "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",
         "k2mps export --onto NEWER",
@@ -198,7 +212,7 @@ def test_the_next_step_of_each_state(sandbox, k2, script, step):
     git(sandbox.upstream, "checkout", "--quiet", "-b", "newer")
     newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
     names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{support.MPS}';"
-    names += " edit='sed -i $a#mine build/k2/CMakeLists.txt';"
+    names += f" edit='sed -i $a#mine {k2}/CMakeLists.txt';"
     support.shell(sandbox.root, f"{names} {script}")
     step = step.replace("K2", f"git -C {k2}").replace("NEWER", newer[:12])
     assert f"\nnext: {step}\n" in sandbox.ok("status")

@@ -178,7 +178,7 @@ def main():
             by_line[line].append(site)
         print(
             f"{len(by_line)} source lines wait for work in flight, at "
-            f"{len(users)} places of the compiled code\n"
+            f"{len(users)} calls of the compiled code\n"
         )
 
         unnoticed = []

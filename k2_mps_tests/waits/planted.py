@@ -49,7 +49,7 @@ class Mistake(NamedTuple):
     rule: str  # the rule that the change breaks
     file: str  # the changed file
     text: str  # stands once in the file
-    change: str  # stands in the place of `text`
+    change: str  # replaces `text`
 
 
 MISTAKES = {

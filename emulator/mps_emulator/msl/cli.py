@@ -162,6 +162,6 @@ def _ptx(options):
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([ptx_description(kernel) for kernel in kernels], file)
     for kernel in kernels:
-        places = [f"{kind}({index})" for kind, index in ptx_arguments(kernel)]
-        sys.stdout.write("{}: {}\n".format(kernel.name, ", ".join(places)))
+        arguments = [f"{kind}({index})" for kind, index in ptx_arguments(kernel)]
+        sys.stdout.write("{}: {}\n".format(kernel.name, ", ".join(arguments)))
     return 0

@@ -35,7 +35,7 @@ def thunk(number, kernel):
     return (
         f"{signature(number)} {{ {buffers}"
         "for (uint i = 0; i < count; ++i) { "
-        f"__msl::place at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }}"
+        f"__msl::built_ins at = {{{{launch, {{x + i, y, z}}}}}}; {call}; }} }}"
     )
 
 
@@ -47,7 +47,7 @@ def _address(_, parameter):
 def call_of(kernel, address):
     """Returns (definitions of local variables for the buffers, a call of the kernel), as C++.
 
-    The code around the call must define a variable `at` of type __msl::place.
+    The code around the call must define a variable `at` of type __msl::built_ins.
 
     address: a function that takes the number of a parameter and the Parameter, and
         returns an expression for the address of the parameter's buffer.

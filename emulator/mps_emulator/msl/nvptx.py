@@ -90,7 +90,7 @@ def entry(number, kernel):
     buffers, call = call_of(kernel, _address)
     return (
         f"__kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
-        f"{{ __msl::place at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {buffers}"
+        f"{{ __msl::built_ins at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {buffers}"
         f"[[clang::always_inline]] {call}; }}"
     )
 

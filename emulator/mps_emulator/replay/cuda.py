@@ -69,8 +69,8 @@ class Gpu(Driver):
 
     def copy(self, source, begin, destination, to, size):
         if size:
-            places = destination + to, source + begin
-            self.call("cuMemcpyDtoDAsync_v2", *places, size, self._stream)
+            addresses = destination + to, source + begin
+            self.call("cuMemcpyDtoDAsync_v2", *addresses, size, self._stream)
 
     def dispatch(self, command, buffers):
         launch = self._launches.get(id(command))

@@ -85,12 +85,12 @@ class Recording:
         If the folder lacks the contents of an input, the array has random float32 numbers in
         [0.5, 1.5) instead.  Such numbers are valid logits and valid sums of exponentials.
         """
-        for buffer, offset, size, place in command.get(when, ()):
-            if place is None:
+        for buffer, offset, size, begin in command.get(when, ()):
+            if begin is None:
                 floats = np.random.default_rng(buffer).random(size // 4, np.float32) + 0.5
                 yield buffer, offset, floats.astype(np.float32).view(np.uint8)
             else:
-                yield buffer, offset, self.contents[place : place + size]
+                yield buffer, offset, self.contents[begin : begin + size]
 
     def poisoned(self):
         """Returns the contents of all buffers before their first write, {id: array}."""

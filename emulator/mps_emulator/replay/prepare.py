@@ -101,12 +101,12 @@ def _write_inputs(recording, folder, largest):
     for command in manifest["commands"]:
         command.pop("after", None)
         for piece in command.get("before", ()):
-            _, _, size, place = piece
+            _, _, size, begin = piece
             if size > largest:
                 piece[3] = None
                 continue
             piece[3] = end
-            kept.append(recording.contents[place : place + size])
+            kept.append(recording.contents[begin : begin + size])
             end += size
     manifest["times_only"] = True
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -236,7 +236,7 @@ class UsedBlocks {
   // Notes that the program now knows that all commands of this queue so far
   // have ended.
   void NoteKnown();
-  // Returns all uses that the program knows to have ended.
+  // Returns all uses of which the program knows that they have ended.
   static VectorClock Known();
 
   // These two functions count the command buffers that are committed but have

@@ -24,8 +24,8 @@ def kernel(body, declarations="", types=("ptr addrspace(1)", "i32"), arguments="
     )
 
 
-PLACE = "%p = getelementptr float, ptr addrspace(1) %x, i32 %i\n"
-LOAD = PLACE + "%v = load float, ptr addrspace(1) %p\n"
+POINTER = "%p = getelementptr float, ptr addrspace(1) %x, i32 %i\n"
+LOAD = POINTER + "%v = load float, ptr addrspace(1) %p\n"
 STORE = "\nstore float %r, ptr addrspace(1) %p"
 
 
@@ -82,7 +82,7 @@ def test_a_kernel_runs(metal):
 
 def test_a_function_of_vectors_works_for_each_component(metal):
     text = kernel(
-        PLACE.replace("float,", "<2 x float>,") + "%v = load <2 x float>, ptr addrspace(1) %p\n"
+        POINTER.replace("float,", "<2 x float>,") + "%v = load <2 x float>, ptr addrspace(1) %p\n"
         "%r = tail call <2 x float> @air.fmax.v2f32(<2 x float> %v, <2 x float> zeroinitializer)\n"
         "store <2 x float> %r, ptr addrspace(1) %p",
         "declare <2 x float> @air.fmax.v2f32(<2 x float>, <2 x float>)",
@@ -190,7 +190,7 @@ def test_a_constant_address_in_threadgroup_memory(metal):
 
 
 def test_threadgroup_memory_is_poison_before_a_write(metal):
-    text = kernel(PLACE + "%r = load float, ptr addrspace(3) @shared" + STORE, SHARED)
+    text = kernel(POINTER + "%r = load float, ptr addrspace(3) @shared" + STORE, SHARED)
     x = floats(0)
     run(metal, text, x, 1, 1)
     assert x.view(np.uint8).tolist() == [0xC7] * 4

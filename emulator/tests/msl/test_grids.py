@@ -12,7 +12,7 @@ def reference(grid, threadgroup):
     grid, threadgroup: sizes in threads, for x, y and z.
     """
     counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
-    places = {}
+    found = {}
     for group in itertools.product(*(range(n) for n in counts)):
         size = [min(t, g - p * t) for g, t, p in zip(grid, threadgroup, group)]
         volume = int(np.prod(size))
@@ -20,7 +20,7 @@ def reference(grid, threadgroup):
         for local in itertools.product(*(range(n) for n in size)):
             index = local[0] + size[0] * (local[1] + size[1] * local[2])
             position = tuple(p * t + i for p, t, i in zip(group, threadgroup, local))
-            places[position] = {
+            found[position] = {
                 "thread_position_in_grid": position,
                 "thread_position_in_threadgroup": local,
                 "threadgroup_position_in_grid": group,
@@ -36,7 +36,7 @@ def reference(grid, threadgroup):
                 "threads_per_simdgroup": 32,
                 "thread_execution_width": 32,
             }
-    return places
+    return found
 
 
 _VALUES = reference((1, 1, 1), (1, 1, 1))[0, 0, 0]

@@ -90,7 +90,7 @@ RACES = {
         "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
         "no thread has written so far, in line 11",
     ),
-    "two threads write one place": (
+    "two threads write one element": (
         "a[l / 2] = 1;",
         "byte 0 of buffer 0 ('a'): thread 0 of threadgroup (0, 0, 0) writes "
         "in line 9, and thread 1 of threadgroup (0, 0, 0) writes in line 9",
@@ -185,7 +185,7 @@ RIGHT = {
     "neighbouring bytes": "((device uchar *)a)[i] = 1;",
     "floats at the ends of the integers": "b[i] = uint(4294967040.0f) + uchar(255.5f);\n"
     "a[i] = int(-2147483648.0f) + uint(-0.5f * l / 64);",
-    "all read one place": "s[l] = a[0];\n"
+    "all read one element": "s[l] = a[0];\n"
     "threadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = s[0] + a[0];",
     "fences": LAST_GROUP % (FENCE, FENCE),
     "the same memory in every threadgroup": "s[l] = g; a[i] = s[l];",
@@ -297,16 +297,16 @@ def test_an_access_to_a_threads_own_memory_is_not_taken_for_one_to_a_near_buffer
     library.run("k", [a, b], 16, 16)
 
 
-@pytest.mark.parametrize("place, at", [("-1", -4), ("64", 256)])
+@pytest.mark.parametrize("index, at", [("-1", -4), ("64", 256)])
 @pytest.mark.parametrize("first", [0, 1])
-def test_an_access_out_of_bounds_names_the_nearest_buffer(metal, first, place, at):
+def test_an_access_out_of_bounds_names_the_nearest_buffer(metal, first, index, at):
     """The message names the buffer that is nearest to the access."""
     source = (
         "kernel void k(device float *a [[buffer(0)]],\n"
         "              device float *b [[buffer(1)]],\n"
         "              device float *c [[buffer(2)]],\n"
         "              uint i [[thread_position_in_grid]]) {{\n"
-        "  {}[{}] = b[i] + c[i];\n}}\n".format("ab"[first], place)
+        "  {}[{}] = b[i] + c[i];\n}}\n".format("ab"[first], index)
     )
     memory = np.zeros(1024, np.float32)
     others = [memory[100:200], memory[700:800]]

@@ -368,8 +368,8 @@ def _steps(num_rows, num_seqs, groups):
     """Returns the launches of step_pruned, [(threadgroups, step)].
 
     The order is that of class Steps in intersect_dense_pruned.cu.  A launch does a step of the
-    search in one frame.  The launch can also do a step of pruning in the last complete window.  In
-    the phase kPrExpand, a launch also resolves the arcs of the previous frame.
+    search in one frame, and perhaps a step of pruning in the last complete window.  In the phase
+    kPrExpand, a launch resolves the arcs of the previous frame, too.
     """
     launches = []
     following, pending, window_step = 0, -1, 0

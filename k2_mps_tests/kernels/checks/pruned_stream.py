@@ -405,9 +405,9 @@ def _save(is_new):
     old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
     times = _untouched(max_states + base)
     for t in range(begin + (0 if is_new else 1), following + 1):
-        for place in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
-            if kept[place] >= 0:
-                times[numbers[place] + base] = time + t
+        for slot in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
+            if kept[slot] >= 0:
+                times[numbers[slot] + base] = time + t
     save = Buffer.struct(
         SAVE,
         index=index,

@@ -22,6 +22,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
       ConflictError: git has stopped, and the user must continue or abort git's rebase.
       K2mpsError: git refuses; or patches/ is not what the branch was made of.
     """
+    # The transaction reads the branch and patches/ after the fetch: the user may work meanwhile.
+    onto = upstream.commit_of(checkout, checkout.pinned(project.upstream().pin), revision)
     with begin(project, checkout) as transaction:
         checkout.check_at_rest()
         base = transaction.base
@@ -34,8 +36,6 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
                 else "patches/ was not applied there, or has changed since",
                 next_command=f"k2mps export --onto {base[:12]}" if moved else "k2mps apply",
             )
-        onto = upstream.commit_of(checkout, transaction.pin, revision)
-        transaction.head = checkout.head()  # The user may have worked while git fetched.
         transaction.check_head(transaction.tip())
         tip = transaction.head.tip
         picked = checkout.commits(f"{transaction.pin.commit}..{tip}")

@@ -245,9 +245,12 @@ def parse(name: str, raw: bytes) -> Patch:
       SeriesError: the text is not valid; the message names the line.
     """
     head, separator, diff = raw.partition(b"\n---\n")
+    before, crlf, _ = head.partition(b"\r\n")
+    line = before.count(b"\n") + 1
+    if crlf and (separator or line == 1):  # A hunk may have such a line.
+        raise _malformed(name, line, "the line ends in CRLF")
     if not separator:
-        crlf = b"\r\n---\r\n" in raw
-        raise _malformed(name, 1, "a line ends in CRLF" if crlf else "there is no line '---'")
+        raise _malformed(name, 1, "there is no line '---'")
     try:
         header, _, body = head.decode("utf-8").partition("\n\n")
     except UnicodeDecodeError:

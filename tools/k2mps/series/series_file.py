@@ -41,7 +41,7 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
       The names of the patches, in order; and the group of each patch by its name, or an empty dict
       if the file has no groups.
     Raises:
-      SeriesError: a name is invalid or listed twice, or a group is not in its place.
+      SeriesError: a name is invalid or listed twice, or a group is out of order.
     """
     groups: dict[str, str] = {}
     current = ""

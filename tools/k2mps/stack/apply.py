@@ -73,6 +73,7 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     """Raises an error if no branch would lead to some commits of the user after the switch."""
     checkout, head = transaction.checkout, transaction.head
     checkout.check_at_rest()
+    transaction.check_head(tip)  # The `git rebase` of the advice below would leave HEAD.
     users = transaction.user_commits(tip)
     if users:
         raise errors.K2mpsError(
@@ -80,7 +81,6 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
             why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
-    transaction.check_head(tip)
     worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
     if head.branch != BRANCH_REF and os.path.exists(worktree):
         raise errors.K2mpsError(
@@ -97,9 +97,7 @@ def _advice(transaction: Transaction, tip: str) -> str:
         # transaction.tip() has made the commits of the changed patches/, so git can rebase.
         command = f"rebase --onto {tip} {old.tip[:12]} {BRANCH}"
         return f"{checkout.git_command} {command}, then k2mps export"
-    taken = checkout.commit_of(f"refs/heads/my-{BRANCH}")
-    mine = f"my-{BRANCH}-{transaction.head.tip[:12]}" if taken else f"my-{BRANCH}"
-    leave = f"{checkout.git_command} branch -m {BRANCH} {mine}"
+    leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}-{transaction.head.tip[:12]}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"

@@ -36,7 +36,7 @@ _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
-    # The commits that are still to be picked, after a `git commit` in the place of --continue.
+    # The commits that are still to be picked, after a `git commit` instead of --continue.
     "sequencer": "cherry-pick",
 }
 
@@ -285,8 +285,9 @@ class Checkout:
         command = self.git_command
         return (
             f"{command} stash -u, which keeps edits and new files in the stash; then {command}"
-            " rebase --abort, which undoes the rebase and discards what is neither stashed nor"
-            f" committed; if git refuses that, {command} rebase --quit; {command} checkout {BRANCH}"
+            " rebase --abort, which undoes the rebase and discards commits made since it began, and"
+            f" edits that are not stashed; if git refuses that, {command} rebase --quit; {command}"
+            f" checkout {BRANCH}"
         )
 
     def operation_in_progress(self) -> str:

@@ -7,8 +7,8 @@ A patch names a blob id for each file before and after its edit.  If the files b
 these ids, and the patch's lines give blobs with the ids after the edit, `Line` adds the commit to
 the input of one `git fast-import`.  The same holds for a commit that `replay` moves, if the files
 that it changes are as they were below it.  Otherwise `apply_patch` or `pick` makes a tree, which
-takes several git processes: if the files do not have the ids, git merges, and the blobs that the
-patch names are the base.
+takes several git processes.  If the files do not have the ids, git merges; the base of the merge
+is the blobs that the patch names.
 """
 
 import functools

@@ -75,7 +75,8 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
       commits: the branch's commits on the pin.
     """
     checkout, tree = transaction.checkout, commits[-1].tree
-    present = (pin.commit, transaction.pin.commit, *upstream.rebase_bases(checkout))
+    old = transaction.pin.commit
+    present = (pin.commit, old, *upstream.rebase_bases(checkout, old))
     found, left_out = Counter(map(_origin, commits)), {}
     for tip in upstream.before_rebases(checkout):
         # git leaves out the commits with the same patch-id as a commit of the branch.
@@ -154,7 +155,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             back = back if transaction.user_commits() else "k2mps apply"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # HEAD is detached: perhaps no branch leads to its commits.
-            back = f"{git_command} branch mine; {back}; {git_command} merge --ff-only mine"
+            mine = f"mine-{head.commit[:12]}"
+            back = f"{git_command} branch {mine}; {back}; {git_command} merge --ff-only {mine}"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",

@@ -74,11 +74,12 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if killed:
         advice = f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
     elif operation:
+        skip = "" if operation == "merge" else " --skip,"
         advice = (
-            f"{where} {operation} --continue, or --abort, which also discards what was edited or"
-            " committed since"
+            f"{where} {operation} --continue,{skip} or --abort; all but --continue discard edits"
+            f" that are not committed, and --abort also the commits since the {operation} began"
         )
-        onto = rebase_target(checkout)
+        onto = rebase_target(checkout, current.pin.commit)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
     elif staged_only:

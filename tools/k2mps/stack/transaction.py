@@ -100,7 +100,7 @@ class Transaction:
             others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
             if others:
                 return others[-1]
-            for commit in upstream.rebase_bases(self.checkout):
+            for commit in upstream.rebase_bases(self.checkout, pin):
                 if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
                     return commit
         return pin if on_pin else ""
@@ -115,7 +115,7 @@ class Transaction:
         last = of or self.head.tip
         ends = (self.pin.commit, tip, self.applied and self.applied.tip)
         # Between the pin and these two, all commits are upstream's.
-        ends += (self.base, upstream.rebase_target(self.checkout))
+        ends += (self.base, upstream.rebase_target(self.checkout, self.pin.commit))
         in_series = [commit for commit in ends if commit]
         if not last or last in in_series:
             return []
@@ -132,12 +132,14 @@ class Transaction:
         """
         checkout, head = self.checkout, self.head
         lost = [] if head.branch else self.user_commits(tip, head.commit)
-        if lost and not checkout.git.text("for-each-ref", "--count=1", "--contains", head.commit):
+        # A stash does not count: `git stash pop` deletes its ref.
+        how = ("--count=1", "--contains", head.commit, "refs/heads", "refs/tags", "refs/remotes")
+        if lost and not checkout.git.text("for-each-ref", *how):
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{checkout.git_command} branch mine, which keeps it; then the same"
-                " command again",
+                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
+                " it; then the same command again",
             )
 
     @functools.cached_property
@@ -217,12 +219,8 @@ class Transaction:
                 raise self._refused_switch(tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
-            # If the user has committed meanwhile, HEAD is at this commit, on top of `tip`.  If the
-            # user has switched to another branch, its commits are not the series'.
-            commit = checkout.git.text("rev-parse", "HEAD")
-            commit = commit if checkout.is_ancestor(tip, commit) else tip
             try:
-                self._move([(BRANCH_REF, commit, head.tip)], "apply")
+                self._move([(BRANCH_REF, tip, head.tip)], "apply")
             except errors.K2mpsError:
                 old = head.branch.removeprefix("refs/heads/")
                 back = (old,) if old else ("--detach", head.commit)
@@ -233,9 +231,11 @@ class Transaction:
             result = checkout.git.run(*words, BRANCH)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
-            # If the user has committed between these calls, only the reflog has the commit.
-            last = checkout.git.text("rev-parse", "HEAD@{1}")
-            if last not in (commit, head.commit) and checkout.is_ancestor(commit, last):
+            # If the user has committed on the detached HEAD, only the reflog has the commit, in
+            # "checkout: moving from COMMIT to k2-mps".  A branch in its place stays what it is.
+            moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
+            last = moved.partition(" to ")[0].rpartition(" ")[2]
+            if last not in (tip, head.commit) and checkout.is_ancestor(tip, last):
                 checkout.git.bytes("merge", "--quiet", "--ff-only", last)
         self.record(tip)
 

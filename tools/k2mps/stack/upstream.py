@@ -79,14 +79,14 @@ def pin_at(checkout: Checkout, old: Pin, commit: str) -> Pin:
     return Pin(old.url, commit, checkout.tree_of(commit), version)
 
 
-def rebase_bases(checkout: Checkout) -> list[str]:
+def rebase_bases(checkout: Checkout, pin: str) -> list[str]:
     """Returns the upstream commits onto which `git rebase` has put branch k2-mps, the newest first.
 
     The reflog of the branch has them.
     """
     matches = (_REBASED.fullmatch(message) for _, message in _reflog(checkout))
     commits = dict.fromkeys(match[1] for match in matches if match)
-    return [commit for commit in commits if _is_of_upstream(checkout, commit)]
+    return [commit for commit in commits if _is_of_upstream(checkout, pin, commit)]
 
 
 def before_rebases(checkout: Checkout) -> list[str]:
@@ -132,18 +132,21 @@ def below_series(checkout: Checkout, pin: str, tip: str) -> list[str]:
     return [commit.id for commit in below if commit.id not in made]
 
 
-def rebase_target(checkout: Checkout) -> str:
+def rebase_target(checkout: Checkout, pin: str) -> str:
     """Returns the upstream commit onto which an unfinished `git rebase` moves the series; empty if
     there is no such rebase."""
     for folder in ("rebase-merge", "rebase-apply"):
         file = checkout.git_dir / folder / "onto"
         if file.is_file():
             commit = file.read_text(encoding="utf-8").strip()
-            return commit if _is_of_upstream(checkout, commit) else ""
+            return commit if _is_of_upstream(checkout, pin, commit) else ""
     return ""
 
 
-def _is_of_upstream(checkout: Checkout, commit: str) -> bool:
-    """Whether a commit, onto which the user has rebased, neither is of the series nor on top."""
-    of_series = ("log", "-1", "--format=%H", "--grep=^Patch-Filename: ", commit, "--")
+def _is_of_upstream(checkout: Checkout, pin: str, commit: str) -> bool:
+    """Whether a commit, onto which the user has rebased, neither is of the series nor on top.
+
+    Below the pin, all commits are upstream's, even if upstream has taken the message of a patch.
+    """
+    of_series = ("log", "-1", "--format=%H", "--grep=^Patch-Filename: ", commit, "--not", pin, "--")
     return bool(checkout.commit_of(commit)) and not checkout.objects.bytes(*of_series)

@@ -266,8 +266,8 @@ def _entry(module, number):
         else:
             raise ToolError(f"the emulator does not support arguments of the kind {argument.kind}")
         arguments.append(f"{_plain(argument.type)} {value}")
-    place = "ptr, i32, i32, i32, i32"
-    declared = [f"declare i32 @air.builtin.{name}({place})" for name in sorted(builtins)]
+    position = "ptr, i32, i32, i32, i32"
+    declared = [f"declare i32 @air.builtin.{name}({position})" for name in sorted(builtins)]
     return "\n".join(
         [
             *declared,
@@ -292,10 +292,10 @@ def is_constant(argument):
 
 
 def _load_buffer(argument, value):
-    place = index_of(argument) + _BUFFERS * is_threadgroup(argument)
+    slot = index_of(argument) + _BUFFERS * is_threadgroup(argument)
     address = f"%address.{argument.number}"
     return [
-        f"{address} = getelementptr ptr, ptr %launch, i64 {place}",
+        f"{address} = getelementptr ptr, ptr %launch, i64 {slot}",
         f"{value} = load ptr, ptr {address}",
     ]
 

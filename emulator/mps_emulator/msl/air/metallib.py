@@ -7,7 +7,7 @@ import struct
 from ..errors import ToolError
 
 _MAGIC = b"MTLB"
-# The places of the parts of a container follow its size.
+# The offsets of the parts of a container follow its size.
 _SIZE = struct.Struct("<Q")
 _SIZE_AT = 16
 _PARTS = struct.Struct("<8Q")
@@ -16,7 +16,7 @@ _KERNEL = 2
 # What follows the magic number of a container for macOS 14.
 _MACOS_14 = struct.pack("<6H", 0x8001, 2, 7, 0x8100, 14, 0)
 _AIR_AND_LANGUAGE = struct.pack("<4H", 2, 6, 3, 1)
-# Before the bitcode stand a magic number, a version, the place, the size, and a processor.
+# Before the bitcode stand a magic number, a version, the offset, the size, and a processor.
 _WRAPPER = struct.Struct("<5I")
 _BITCODE = b"BC\xc0\xde"
 
@@ -128,10 +128,10 @@ def write(kernels):
             bitcode = _WRAPPER.pack(0x0B17C0DE, 0, _WRAPPER.size, size, 0xFFFFFFFF) + bitcode
             bitcode += bytes(-len(bitcode) % 16)
         # No kernel has the two lists of further fields: each has the size 8.
-        places = struct.pack("<3Q", 8 * number, 8 * number, offset)
+        offsets = struct.pack("<3Q", 8 * number, 8 * number, offset)
         fields = _field(b"NAME", name.encode() + b"\0") + _field(b"TYPE", bytes([_KERNEL]))
         fields += _field(b"HASH", hashlib.sha256(bitcode).digest())
-        fields += _field(b"MDSZ", _SIZE.pack(len(bitcode))) + _field(b"OFFT", places)
+        fields += _field(b"MDSZ", _SIZE.pack(len(bitcode))) + _field(b"OFFT", offsets)
         fields += _field(b"VERS", _AIR_AND_LANGUAGE) + b"ENDT"
         entries.append(struct.pack("<I", len(fields) + 4) + fields)
         modules.append(bitcode)

@@ -16,8 +16,8 @@ _CONSTANT = re.compile(
     rf"(?P<indices>(?:, [^(),]*)+)\)|{_VARIABLE}"
 )
 _ALLOCA = re.compile(r"(?P<result>%\S+) = alloca (?P<type>.+?)(?P<rest>, align \d+)?")
-_LOAD = re.compile(rf"(?P<result>%\S+) = load (?P<type>.+?), {_SPACE} (?P<place>.+)")
-_STORE = re.compile(rf"store (?P<value>.+), {_SPACE} (?P<place>.+?)(?P<rest>, align \d+)?")
+_LOAD = re.compile(rf"(?P<result>%\S+) = load (?P<type>.+?), {_SPACE} (?P<pointer>.+)")
+_STORE = re.compile(rf"store (?P<value>.+), {_SPACE} (?P<pointer>.+?)(?P<rest>, align \d+)?")
 _ELEMENT = re.compile(
     rf"(?P<result>%\S+) = getelementptr (?P<inbounds>inbounds )?(?P<type>.+?), {_SPACE} "
     r"(?P<rest>.+)"
@@ -74,34 +74,34 @@ class TypedPointers:
         self._count += 1
         return f"%air.{self._count}"
 
-    def _converted(self, space, place, type):
+    def _converted(self, space, pointer, type):
         """Returns (the lines that convert a pointer, the pointer to `type` with its type)."""
-        place = self.constants(place)
+        pointer = self.constants(pointer)
         if type == "i8":
-            return [], f"i8{space}* {place}"
+            return [], f"i8{space}* {pointer}"
         name = self._new_name()
-        line = f"{name} = bitcast i8{space}* {place} to {type}{space}*"
+        line = f"{name} = bitcast i8{space}* {pointer} to {type}{space}*"
         return [line], f"{type}{space}* {name}"
 
     def _alloca(self, result, type, rest):
         name = self._new_name()
         return [f"{name} = alloca {type}{rest or ''}", f"{result} = bitcast {type}* {name} to i8*"]
 
-    def _load(self, result, type, space, place):
-        place, *rest = split(place)
+    def _load(self, result, type, space, pointer):
+        pointer, *rest = split(pointer)
         type = pointers(type)
-        lines, place = self._converted(space, place, type)
-        return [*lines, ", ".join([f"{result} = load {type}", place, *rest])]
+        lines, pointer = self._converted(space, pointer, type)
+        return [*lines, ", ".join([f"{result} = load {type}", pointer, *rest])]
 
-    def _store(self, value, space, place, rest):
+    def _store(self, value, space, pointer, rest):
         type = pointers(leading_type(value))
-        lines, place = self._converted(space, place, type)
-        return [*lines, f"store {self.constants(value)}, {place}{rest or ''}"]
+        lines, pointer = self._converted(space, pointer, type)
+        return [*lines, f"store {self.constants(value)}, {pointer}{rest or ''}"]
 
     def _element(self, result, inbounds, type, space, rest):
-        place, *indices = split(rest)
-        lines, place = self._converted(space, place, type)
-        operands = ", ".join([type, place, *indices])
+        pointer, *indices = split(rest)
+        lines, pointer = self._converted(space, pointer, type)
+        operands = ", ".join([type, pointer, *indices])
         if type == "i8":
             return [f"{result} = getelementptr {inbounds or ''}{operands}"]
         name = self._new_name()
@@ -115,9 +115,10 @@ class TypedPointers:
     def _call(self, head, name, arguments):
         lines, given = [], []
         for argument in split(arguments):
-            match = re.fullmatch(rf"{_SPACE} (?P<place>.+)", argument)
+            match = re.fullmatch(rf"{_SPACE} (?P<pointer>.+)", argument)
             if match and name.startswith("air."):
-                converted, argument = self._converted(match["space"], match["place"], pointee(name))
+                space, pointer = match["space"], match["pointer"]
+                converted, argument = self._converted(space, pointer, pointee(name))
                 lines += converted
             given.append(self.constants(argument))
         name = re.sub(r"\.p(\d)\b", r".p\1i8", name)

@@ -195,10 +195,10 @@ class Modules:
         parameters = split(re.search(r"\((.*)\) [^()]*\{$", lines[0])[1])
         types = [type_of(text) for text in parameters]
         constants = {name for name, found in self._globals.items() if found["space"] == "1"}
-        for place, parameter in enumerate(kernel.parameters):
+        for number, parameter in enumerate(kernel.parameters):
             if parameter.constant:
-                constants.add(f"%{place}")
-                types[place] = f"ptr addrspace({CONSTANT})"
+                constants.add(f"%{number}")
+                types[number] = f"ptr addrspace({CONSTANT})"
         text = "\n".join(_move_constants(body, constants, kernel.name))
         # The address spaces of a GPU of AMD: 5 is `thread`, 4 is `constant`.
         text = text.replace(" addrspace(5)", "").replace("addrspace(4)", f"addrspace({CONSTANT})")
@@ -213,7 +213,7 @@ class Modules:
             for typed_line in typed.lines(_in_air(line.strip())):
                 written.append(typed_line)
                 _note_call(typed_line, calls, kernel.name)
-        parameter_text = ", ".join(f"{pointers(type)} %{place}" for place, type in enumerate(types))
+        parameter_text = ", ".join(f"{pointers(type)} %{i}" for i, type in enumerate(types))
         parts = [
             *(v[2] for v in variables.values()),
             f"define void @{_quoted(kernel.name)}({parameter_text}) #0 {{",

@@ -116,5 +116,5 @@ def annotate(text):
 
 
 def annotate_parameter(text):
-    """Returns C++ that annotates a parameter, at any place where MSL allows attributes."""
+    """Returns C++ that annotates a parameter wherever MSL allows attributes."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

@@ -317,7 +317,7 @@ AIR(void *, "air.threadgroup_variable", uint slot, ulong size,
 #define AIR_BUILTIN(name)                                                \
   AIR(uint, "air.builtin." #name, const mps_emulator_msl_launch *launch, \
       uint x, uint y, uint z, int d) {                                   \
-    __msl::place at = {{launch, {x, y, z}}};                             \
+    __msl::built_ins at = {{launch, {x, y, z}}};                         \
     return at.name(d);                                                   \
   }
 AIR_BUILTIN(dispatch_simdgroups_per_threadgroup)

@@ -197,7 +197,7 @@ MSL_REGISTERS(group_count, nctaid)
 
 // CUDA launches whole threadgroups.  At the edge of the grid Metal's
 // threadgroups are smaller, so threads outside of the grid return at once.
-struct target_place {
+struct target_built_ins {
   uint grid[3];  // the size of the grid, in threads
 
   MSL_INLINE bool is_in_grid() const {
@@ -229,4 +229,4 @@ struct target_place {
 
 }  // namespace __msl
 
-#include "place.h"
+#include "built_ins.h"

@@ -6,7 +6,7 @@
 
 namespace __msl {
 
-struct target_place {
+struct target_built_ins {
   const mps_emulator_msl_launch *launch;
   uint position[3];  // in the threadgroup
 
@@ -35,7 +35,7 @@ struct target_place {
 
 }  // namespace __msl
 
-#include "place.h"
+#include "built_ins.h"
 
 // Converts a float to bfloat.  Compiled code calls this function if the
 // processor has no instruction for the conversion.  The function is also in

@@ -1,11 +1,11 @@
 // The values of a thread's built-in parameters, like thread_position_in_grid.
-// A target's file defines target_place and then includes this file.  The
+// A target's file defines target_built_ins and then includes this file.  The
 // argument d of the functions is 0 for x, 1 for y and 2 for z.
 #pragma once
 
 namespace __msl {
 
-struct place : target_place {
+struct built_ins : target_built_ins {
   MSL_INLINE uint thread_position_in_grid(int d) const {
     return threadgroup_position_in_grid(d) *
                dispatch_threads_per_threadgroup(d) +
