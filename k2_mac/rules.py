@@ -492,6 +492,8 @@ class _Rules(ast.NodeTransformer):
     def _note_float64(self, node: ast.Call, name: str) -> None:
         func = node.func
         values = [*node.args, *(one.value for one in node.keywords)]
+        if name == "torch.finfo":
+            return  # no tensor
         if any(self._name(value) in _WIDE for value in values):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:

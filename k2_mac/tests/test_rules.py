@@ -251,6 +251,10 @@ def test_what_does_not_change_or_is_not_k2s_is_named_with_its_line(program):
     assert NOTES[program][0] in rules.NOTES
 
 
+def test_the_limits_of_float64_need_no_note():
+    assert not rules.change("import torch\ntorch.cuda.synchronize(torch.finfo(torch.double))").notes
+
+
 # kaldifeat computes only on CUDA or the CPU, even if the model is on mps.
 STREAMING = """import torch
 from kaldifeat import Fbank, FbankOptions
