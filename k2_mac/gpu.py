@@ -87,6 +87,14 @@ def dist_backend() -> str:
     return "gloo"
 
 
+def is_nccl_available() -> bool:
+    """Like ``torch.distributed.is_nccl_available``, but also return whether
+    ``k2_mac.run`` lets gloo take the place of nccl."""
+    return torch.distributed.is_nccl_available() or (
+        _on_mps() and torch.distributed.is_gloo_available()
+    )
+
+
 def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
     """Call ``torch.multiprocessing.spawn``, unless torchrun started this
     program.

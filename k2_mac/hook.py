@@ -11,6 +11,7 @@ imports neither torch nor k2, and the syntax rules only when a program needs the
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -27,6 +28,8 @@ VARIABLE = "K2_MAC_RUN"
 # No rule applies to these packages, which know mps themselves.
 NEVER = ("k2", "k2_mac", "torch")
 _PATCHED = ("k2", "torch")
+# typeguard compiles decorated functions again, from the text of the file.
+_TYPEGUARD = "typeguard._decorators"
 _LIBRARY = os.path.join(os.path.dirname(os.path.realpath(os.__file__)), "")
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -54,6 +57,7 @@ class Hook:
         self.in_place = in_place
         self._results: dict[str, Result] = {}  # by path
         self._owned: dict[str, bool] = {}  # by folder
+        self._sources: set[str] = set()  # the texts of changed files
 
     @classmethod
     def of_variable(cls) -> Hook:
@@ -97,9 +101,11 @@ class Hook:
             if known is None or known.content != content:
                 from . import rules
 
-                changed = rules.change(importlib.util.decode_source(content), self.in_place)
+                source = importlib.util.decode_source(content)
+                changed = rules.change(source, self.in_place)
                 code = None
                 if changed.tree is not None:
+                    self._sources.add(source)
                     code = compile(changed.tree, path, "exec", dont_inherit=True)
                     changed.tree = None  # it is large
                 known = self._results[path] = Result(content, changed, code)
@@ -111,6 +117,14 @@ class Hook:
         """Returns the code of a file after the changes; None if nothing changes."""
         result = self.result(path) if self.owns(path) else None
         return result and result.code
+
+    def tree(self, source: str) -> ast.Module:
+        """Parses a text; if the text is that of a changed file, returns the changed tree."""
+        if source in self._sources:
+            from . import rules
+
+            return rules.change(source, self.in_place).tree
+        return ast.parse(source)
 
     def install(self) -> None:
         """Makes Python's loader of source files use this hook."""
@@ -129,7 +143,7 @@ class Hook:
         SourceFileLoader.get_code = changed_code
         sys.meta_path.insert(0, _Finder)
         self._hook_runpy()
-        for name in _PATCHED:
+        for name in (*_PATCHED, _TYPEGUARD):
             if name in sys.modules:
                 _patch(name)
 
@@ -151,11 +165,11 @@ class Hook:
 
 
 class _Finder:
-    """Replaces functions of torch and k2 when their import ends."""
+    """Replaces functions of torch, k2 and typeguard when their import ends."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name not in _PATCHED:
+        if name not in (*_PATCHED, _TYPEGUARD):
             return None
         others = (one for one in sys.meta_path if one is not cls)
         found = (one.find_spec(name, path, target) for one in others)
@@ -172,7 +186,12 @@ class _Finder:
 
 
 def _patch(name: str) -> None:
-    """Replaces functions of torch or k2."""
+    """Replaces functions of torch, k2 or typeguard."""
+    if name == _TYPEGUARD:
+        parser = types.ModuleType("ast")
+        vars(parser).update(vars(ast), parse=Hook.installed.tree)
+        sys.modules[name].ast = parser
+        return
     from . import patched
 
     patched.install() if name == "torch" else patched.install_in_k2()

@@ -13,9 +13,11 @@ import torch
 
 from . import distributed
 from .torch_ctc import install_ctc_loss
-from .translate import arguments_of_to, on_mps, place
+from .translate import arguments_of_to, on_mps, place, translated
 
 _MARK = "_is_of_k2_mac"
+# These functions of k2 make a graph on a device.
+_GRAPHS = ("ctc_graph", "ctc_topo", "levenshtein_graph", "linear_fsa", "trivial_graph")
 
 
 def install() -> None:
@@ -36,12 +38,18 @@ def install() -> None:
 
 
 def install_in_k2() -> None:
-    """Make ``to()`` of k2's objects accept the devices of CUDA, if the GPU is mps."""
+    """Make k2 accept the devices of CUDA, if the GPU is mps."""
     import k2
 
     if on_mps():
         for kind in (k2.Fsa, k2.DenseFsaVec, k2.RaggedTensor):
             _replace(kind, "to", _to_of_k2)
+        for name in _GRAPHS:
+            _replace(k2, name, translated)
+        _replace(k2.RaggedTensor, "__init__", translated)
+        _replace(k2.ragged, "create_ragged_tensor", translated)
+        # A program that asks whether k2 can use the GPU.
+        k2.with_cuda = k2.with_cuda or k2.with_mps
 
 
 def _replace(owner: Any, name: str, replacement: Callable) -> None:

@@ -32,7 +32,7 @@ from .syntax import (
 # A program without a match needs no change.
 HINT = re.compile(
     r"cuda|autocast|GradScaler|custom_[fb]wd|torch\.(?:double|float64|device)|\.double\(|device="
-    r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss"
+    r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss|is_nccl_available"
 )
 
 _SAME_NAME = (
@@ -50,6 +50,7 @@ _REPLACED = {
     "torch.cuda.amp.autocast_mode.autocast": "autocast",
     "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
     "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
+    "torch.distributed.is_nccl_available": "is_nccl_available",
     "torch.multiprocessing.spawn": "spawn",
 }
 # These functions mean CUDA if they get no argument.
@@ -65,6 +66,8 @@ _DEVICE_FIRST = (
     *("torch.get_autocast_dtype", "torch.set_default_device", "torch.amp.is_autocast_available"),
 )
 _WIDE = ("torch.double", "torch.float64")
+# These are None without CUDA.
+_VERSIONS = ("torch.version.cuda", "torch.version.hip")
 _CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
 _OF_LIBRARY = ("device", "device_type")
 _DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
@@ -355,10 +358,16 @@ class _Rules(ast.NodeTransformer):
             self._note("off", asks[0], self._name(missing[0]))
 
     def _missing(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the names of torch.cuda that k2_mac.gpu lacks."""
+        """Yields the names of torch that need CUDA, in code that a question for CUDA guards.
+
+        These are the names that k2_mac.gpu lacks, and a version that the code takes for a text.
+        """
         for one in ast.walk(node):
             if isinstance(one, ast.Attribute) and self._lacks(one):
                 yield one
+            elif isinstance(one, (ast.BinOp, ast.Attribute, ast.Subscript)):
+                parts = ast.iter_child_nodes(one)
+                yield from (part for part in parts if self._name(part) in _VERSIONS)
 
     def _lacks(self, node: ast.Attribute) -> bool:
         name = self._name(node)
@@ -483,6 +492,8 @@ class _Rules(ast.NodeTransformer):
     def _note_float64(self, node: ast.Call, name: str) -> None:
         func = node.func
         values = [*node.args, *(one.value for one in node.keywords)]
+        if name == "torch.finfo":
+            return  # no tensor
         if any(self._name(value) in _WIDE for value in values):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:

@@ -100,9 +100,17 @@ FORMS = {
     ),
     # A later statement of the file, not the import, decides what a name means.
     "from torch import device\ndef f(device):\n    device('cuda')": None,
+    "import torch.distributed as dist\nassert dist.is_nccl_available()": (
+        "import torch.distributed as dist\n{import}assert _gpu.is_nccl_available()"
+    ),
     "mp.spawn(f)": None,
     "torch.cuda.is_available = lambda: False": None,
     "if torch.cuda.is_available():\n    torch.cuda.get_device_properties(0)": None,
+    'if torch.cuda.is_available():\n    text = "CUDA " + torch.version.cuda': None,
+    "if torch.cuda.is_available():\n    major = int(torch.version.cuda.split('.')[0])": None,
+    "if torch.cuda.is_available():\n    hip = torch.version.hip is not None": (
+        "if _gpu.is_available():\n    hip = torch.version.hip is not None"
+    ),
     'd.start("nccl")': None,
     'parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])': None,
     'x = torch.device("cpu")': None,
@@ -241,6 +249,10 @@ NOTES = {
 def test_what_does_not_change_or_is_not_k2s_is_named_with_its_line(program):
     assert rules.change(f"import torch\n{program}\n").notes == [NOTES[program]]
     assert NOTES[program][0] in rules.NOTES
+
+
+def test_the_limits_of_float64_need_no_note():
+    assert not rules.change("import torch\ntorch.cuda.synchronize(torch.finfo(torch.double))").notes
 
 
 # kaldifeat computes only on CUDA or the CPU, even if the model is on mps.

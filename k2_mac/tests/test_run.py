@@ -469,6 +469,43 @@ def test_only_the_project_changes_and_installed_packages_on_demand(command, tmp_
     assert told == "error: Python finds no package missing\n"
 
 
+# As typeguard does, this decorator compiles a function again, from the text of the file.
+TYPEGUARD = """import ast
+import inspect
+import sys
+import types
+
+
+def typechecked(f):
+    tree = ast.parse(inspect.getsource(sys.modules[f.__module__]))
+    first = f.__code__.co_firstlineno
+    code = compile(tree, f.__code__.co_filename, "exec", dont_inherit=True)
+    codes = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    [found] = [one for one in codes if one.co_firstlineno == first]
+    return types.FunctionType(found, f.__globals__)
+"""
+
+
+def test_functions_that_typeguard_checks_change_too(command):
+    files = {
+        "main.py": (
+            "import sys\nsys.path.insert(0, 'lib/site-packages')\nimport checked\nchecked.show()\n"
+        ),
+        "checked.py": (
+            "import inspect\n"
+            "import torch\n"
+            "from typeguard import typechecked\n"
+            "\n"
+            "@typechecked\n"
+            "def show():\n"
+            "    print(torch.cuda.device_count(), inspect.currentframe().f_lineno)\n"
+        ),
+        "lib/site-packages/typeguard/__init__.py": "from ._decorators import typechecked\n",
+        "lib/site-packages/typeguard/_decorators.py": TYPEGUARD,
+    }
+    assert command(files, "main.py").stdout == "1 7\n"
+
+
 def test_a_program_without_k2_gets_none_and_sets_torchs_variables_in_time(command):
     program = """import os, sys
 sys.modules["k2"] = None  # k2 is not installed

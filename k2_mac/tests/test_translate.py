@@ -1,5 +1,7 @@
 """Values that name CUDA become values that name mps, even where a program passes them to torch."""
 
+import inspect
+
 import k2
 import numpy
 import pytest
@@ -16,6 +18,10 @@ PATCHED = (
     (torch.nn.parallel.DistributedDataParallel, "__init__"),
     (torch.nn.functional, "ctc_loss"),
     *((kind, "to") for kind in (k2.Fsa, k2.DenseFsaVec, k2.RaggedTensor)),
+    *((k2, name) for name in ("ctc_graph", "ctc_topo", "levenshtein_graph", "linear_fsa")),
+    *((k2, name) for name in ("trivial_graph", "with_cuda")),
+    (k2.RaggedTensor, "__init__"),
+    (k2.ragged, "create_ragged_tensor"),
 )
 
 
@@ -126,6 +132,38 @@ def test_objects_of_k2_move_to_the_gpu_by_any_name(installed):
     fsa = k2.Fsa.from_str("0 1 -1 0.5\n1")
     assert fsa.to("cuda:0").device == fsa.to(torch.device("cuda", 1)).device == MPS
     assert k2.RaggedTensor([[1, 2]]).to("cuda").device == MPS
+
+
+def test_graphs_of_k2_are_made_on_the_gpu_by_any_name(installed):
+    labels = [[1, 2], [3]]
+    # All functions of k2 that make a graph on a device, and their first argument.
+    graphs = {
+        "ctc_graph": labels,
+        "ctc_topo": 2,
+        "levenshtein_graph": labels,
+        "linear_fsa": labels,
+        "trivial_graph": 2,
+    }
+    functions = {name: one for name, one in vars(k2).items() if inspect.isfunction(one)}
+    assert graphs.keys() == {
+        name for name, one in functions.items() if "device" in inspect.signature(one).parameters
+    }
+    for name, first in graphs.items():
+        for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
+            assert functions[name](first, device=device).device == MPS
+        assert functions[name](first, device="cpu").device == torch.device("cpu")
+    assert k2.linear_fsa([1, 2], "cuda:0").device == MPS
+
+
+def test_ragged_tensors_are_made_on_the_gpu_by_any_name(installed):
+    for make in (k2.RaggedTensor, k2.ragged.create_ragged_tensor):
+        assert make([[1], [2, 3]], device="cuda:0").device == MPS
+        assert make([[1], [2, 3]], torch.int32, torch.device("cuda", 1)).tolist() == [[1], [2, 3]]
+        assert make("[[1] [2 3]]", device="cpu").device == torch.device("cpu")
+
+
+def test_k2_can_use_the_gpu_for_a_program_that_asks_for_cuda(installed):
+    assert k2.with_cuda
 
 
 def test_checkpoints_of_cuda_load(installed, tmp_path, monkeypatch):
