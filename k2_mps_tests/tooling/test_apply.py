@@ -65,7 +65,9 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     sandbox.ok("apply")
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
     before = snapshot(sandbox.checkout)["files"]
-    assert "changed 1 files" in sandbox.ok("apply")
+    old = git(sandbox.checkout, "rev-parse", "--short=12", "HEAD")
+    output = sandbox.ok("apply")
+    assert "changed 1 files" in output and f"was at {old} before" in output
     after = snapshot(sandbox.checkout)["files"]
     assert {path for path in after if after[path] != before.get(path)} == {"cmake/mps.cmake"}
     assert sandbox.state() == "applied"

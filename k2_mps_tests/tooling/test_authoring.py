@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 
 import pytest
 
@@ -243,8 +244,21 @@ def test_the_advice_for_a_detached_commit_of_the_series_can_be_followed(sandbox,
     git(k2, "commit", "--quiet", "--allow-empty", "-m", "mine")
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
     message = sandbox.fails(1, *words.split())
-    support.shell(sandbox.root, re.search("next: (git .* checkout k2-mps)\n", message)[1])
+    support.shell(sandbox.root, re.search("next: (git .* checkout .* k2-mps)\n", message)[1])
     assert "next: k2mps export\n" in sandbox.ok("status")
+
+
+def test_the_advice_overwrites_no_file_that_git_ignores(sandbox, k2):
+    git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
+    mine = k2 / "cmake/mps.cmake"  # The series adds this file.
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine\n")
+    (k2 / ".git/info").mkdir(exist_ok=True)
+    (k2 / ".git/info/exclude").write_text("*.cmake\n")
+    message = sandbox.fails(1, "export")
+    command = re.search("next: (git .* checkout .* k2-mps)\n", message)[1].split()
+    assert subprocess.run(command, cwd=sandbox.root).returncode != 0
+    assert mine.read_text() == "mine\n"
 
 
 @pytest.mark.parametrize(

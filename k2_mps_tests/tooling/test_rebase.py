@@ -209,7 +209,7 @@ def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
 HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
 UNDO = (
     r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards commits .*;"
-    r" if git refuses that, (git .* --quit); (git .* checkout k2-mps)"
+    r" if git refuses that, (git .* --quit); (git .* checkout --no-overwrite-ignore k2-mps)"
 )
 
 

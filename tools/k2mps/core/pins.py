@@ -71,8 +71,8 @@ def load(path: Path) -> Upstream:
         return errors.K2mpsError(
             f"{path.name} {fault}",
             why=why,
-            next_command=f"correct the file, or resolve git's conflict in it; or git checkout"
-            f" {path.name}, which restores the committed file",
+            next_command=f"correct the file, or resolve git's conflict in it; or git checkout HEAD"
+            f" {path.name}, which restores the committed file and discards all edits of it",
         )
 
     if path.is_symlink():

@@ -33,6 +33,9 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
         else:
             _check_commits(transaction, tip)
             transaction.switch(tip)
+            if head.tip and not checkout.is_ancestor(head.tip, tip):
+                # A patch that has left patches/ may have been the only copy of a commit.
+                checkout.reporter.info(f"branch {BRANCH} was at {head.tip[:12]} before")
         if not transaction.tip_is_known:
             _warn_of_old_text(transaction, tip)
         return (head.commit, None) if applied else (tip, checkout.changed_paths(head.commit, tip))

@@ -286,9 +286,13 @@ class Checkout:
         return (
             f"{command} stash -u, which keeps edits and new files in the stash; then {command}"
             " rebase --abort, which undoes the rebase and discards commits made since it began, and"
-            f" edits that are not stashed; if git refuses that, {command} rebase --quit; {command}"
-            f" checkout {BRANCH}"
+            " edits that are not stashed; if git refuses that,"
+            f" {command} rebase --quit; {self.checkout_of_branch()}"
         )
+
+    def checkout_of_branch(self) -> str:
+        """Returns the command that checks out branch k2-mps, but overwrites no ignored file."""
+        return f"{self.git_command} checkout --no-overwrite-ignore {BRANCH}"
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""

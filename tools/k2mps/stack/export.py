@@ -147,7 +147,7 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
     checkout, head = transaction.checkout, transaction.head
     git_command = checkout.git_command
     if head.branch != BRANCH_REF:
-        back = f"{git_command} checkout {BRANCH}"
+        back = checkout.checkout_of_branch()
         if not head.tip:
             back = "k2mps apply, then make your change there"
         elif not head.branch and checkout.commits("-1", head.commit)[0].ours:
