@@ -200,6 +200,11 @@ NEXT_STEPS = {
         "; echo mine >>CMakeLists.txt; git commit -qam mine; git merge topic >/dev/null || true",
         ENDINGS.format("merge").replace(" --skip,", ""),
     ),
+    "a stash that conflicts": (
+        "cd build/k2; $edit; git stash -q; echo other >>CMakeLists.txt; git commit -qam other;"
+        " git stash pop >/dev/null 2>&1 || true",
+        "edit the conflicts in CMakeLists.txt, and K2 add; then k2mps status",
+    ),
     "a rebase that has ended": (
         "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --onto FETCH_HEAD $pin",
         "k2mps export --onto NEWER",

@@ -53,7 +53,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         return Status(state, (why,), APPLY, head, (), (), (), ())
     current = Transaction(project, checkout)
     head, changes = current.head, current.changed
-    edited, others, staged_only, _ = checkout.changed_files("normal")
+    edited, others, staged_only, unmerged = checkout.changed_files("normal")
     state, users, details = _where(current)
     operation, killed = checkout.operation_in_progress(), checkout.rebase_was_killed()
     if killed:
@@ -82,6 +82,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         onto = rebase_target(checkout, current.pin.commit)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
+    elif unmerged:
+        conflicts = errors.some(unmerged)
+        advice = f"edit the conflicts in {conflicts}, and {where} add; then k2mps status"
     elif staged_only:
         advice = f"{checkout.choice_of_version(staged_only)}; then k2mps status"
     elif _is_rebased(current) and not edited and _may_export(current):
