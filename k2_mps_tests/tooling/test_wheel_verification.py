@@ -68,8 +68,8 @@ class Workshop:
 
     def library(self, code: str, file: str, *options: object, rpaths=RPATHS, **how: str) -> bytes:
         """Compiles C code and links it with libSystem; returns the library's bytes."""
-        options = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
-        system = (f"-L{self._folder}", "-lSystem", *options)
+        rpath_options = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
+        system = (f"-L{self._folder}", "-lSystem", *rpath_options)
         return macos.link(code, self._folder / file, *system, *options, **how).read_bytes()
 
     def context(self, more: str = "", *options: str, torch: str = "", **how) -> bytes:
