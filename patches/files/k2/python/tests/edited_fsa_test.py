@@ -31,8 +31,9 @@ import torch
 def _lattice(device):
     fsa = k2.Fsa.from_str('0 1 1 0.1\n0 1 2 0.7\n1 2 3 -0.3\n1 2 1 0.4\n'
                           '2 3 -1 0.2\n3')
-    # The scores of this object are in the memory of its arcs.
-    return k2.Fsa(k2.create_fsa_vec([fsa, fsa]).arcs.to(device))
+    # The scores of this object are in the memory of its arcs, which no other
+    # object has.
+    return k2.Fsa(k2.create_fsa_vec([fsa, fsa]).arcs.clone().to(device))
 
 
 def _graphs(device):
@@ -148,6 +149,19 @@ def _one_fsa(fsas):
     one.scores = _other_scores(one)
 
 
+def _detached_one(fsas):
+    one = fsas.detach()[0]
+    one.scores = _other_scores(one)
+    one.labels = _other_labels(one)
+
+
+def _parts(fsas):
+    for i in range(fsas.shape[0]):
+        part = fsas[i]
+        part.labels = _other_labels(part)
+        k2.arc_sort(part)
+
+
 def _change_labels(fsas):
     # The way that an error of k2 suggests.
     labels = fsas.labels
@@ -187,7 +201,7 @@ def _change_arcs(fsas):
 
 ASSIGNED = [_assign_scores, _assign_twice, _assign_labels, _assign_both,
             _assign_attribute, _invert]
-SHARED = [_detached, _same_arcs, _one_fsa]
+SHARED = [_detached, _same_arcs, _one_fsa, _detached_one, _parts]
 IN_PLACE = [_change_labels, _change_scores, _change_detached_scores,
             _change_some_scores, _change_one_fsa, _change_other_fsa,
             _change_same_arcs, _change_arcs]
@@ -293,10 +307,9 @@ class TestEditedFsa(unittest.TestCase):
                         k2.shortest_path(fresh, True).labels.tolist())
 
     def test_cache_follows_another_fsa(self):
-        '''Two objects that share arcs have the same scores after an edit.'''
+        '''Two objects with the same arcs see an operation in place.'''
         for device in self.devices:
-            for edit in (_detached, _one_fsa, _change_one_fsa,
-                         _change_other_fsa, _change_arcs):
+            for edit in (_change_one_fsa, _change_other_fsa, _change_arcs):
                 fsas = _lattice(device)
                 before = _tot_scores(fsas, True, True).item()
                 edit(fsas)
@@ -309,24 +322,73 @@ class TestEditedFsa(unittest.TestCase):
                     self.assertEqual(after,
                                      _tot_scores(fresh, True, True).item())
 
-            for edit in (_same_arcs, _change_same_arcs):
-                fsas = _lattice(device)
-                edit(fsas)
-                with self.assertRaisesRegex(RuntimeError, 'labels'):
-                    fsas.properties
+            fsas = _lattice(device)
+            _change_same_arcs(fsas)
+            with self.assertRaisesRegex(RuntimeError, 'labels'):
+                fsas.properties
 
-    def test_assigned_scores_are_not_shared(self):
+            # The new arcs of `fsas` do not hide a change of the labels.
+            fsas, _ = _make(_lattice, device, False)
+            other = fsas.detach()
+            fsas.labels[0] = 3
+            other.scores.zero_()
+            for _ in range(2):
+                with self.assertRaisesRegex(RuntimeError, 'labels'):
+                    fsas.arcs
+
+    def test_assignments_are_not_shared(self):
+        for device, is_view in itertools.product(self.devices, (True, False)):
+            for edit in SHARED:
+                fsas, _ = _make(_lattice, device, is_view)
+                text, properties = str(fsas), fsas.properties
+                before = _tot_scores(fsas, True, True).item()
+                edit(fsas)
+                with self.subTest((device, edit.__name__, is_view)):
+                    self.assertEqual(str(fsas), text)
+                    self.assertEqual(fsas.properties, properties)
+                    self.assertEqual(_tot_scores(fsas, True, True).item(),
+                                     before)
+
+    def test_two_fsas_of_one_dict(self):
+        for device in self.devices:
+            for fsas in (_lattice(device), _lattice(device)[0]):
+                saved = fsas.as_dict()
+                one, other = k2.Fsa.from_dict(saved), k2.Fsa.from_dict(saved)
+                text = str(fsas)
+                _assign_both(one)
+                self.assertNotEqual(str(one), text)
+                third = k2.Fsa.from_dict(saved)
+                self.assertEqual([str(other), str(third), str(fsas)],
+                                 [text] * 3)
+
+            saved = _lattice(device).as_dict()
+            one, other = k2.Fsa.from_dict(saved), k2.Fsa.from_dict(saved)
+            loss = _tot_scores(other.requires_grad_(True), True, True)
+            one.scores.mul_(3)
+            with self.assertRaisesRegex(RuntimeError, 'inplace operation'):
+                loss.backward()
+            fresh = k2.Fsa(other.arcs.clone())
+            self.assertEqual(_tot_scores(other, True, True).item(),
+                             _tot_scores(fresh, True, True).item())
+
+    def test_assigned_scores_stay(self):
         '''Scores that were assigned stay, whatever happens to the arcs.'''
         for device in self.devices:
             fsas, leaf = _make(_lattice, device, False)
             other = fsas.detach()
             expected = _tot_scores(fsas, True, True).item()
-            other.scores = _other_scores(other)
+            other.scores.copy_(_other_scores(other))
             self.assertEqual(_tot_scores(fsas, True, True).item(), expected)
             self.assertEqual(fsas.scores.tolist(), leaf.tolist())
             self.assertEqual(other.scores.tolist(),
                              _other_scores(other).tolist())
             self.assertNotEqual(_tot_scores(other, True, True).item(), expected)
+
+            # An assignment of labels copies the arcs, which have other scores.
+            fsas, leaf = _make(_lattice, device, False)
+            fsas.detach().scores.zero_()
+            fsas.labels = fsas.labels.clone()
+            self.assertEqual(_tot_scores(fsas, True, True).item(), expected)
 
     def test_torch_sees_an_assignment(self):
         '''torch has saved scores, and k2 writes others into their memory.'''
@@ -345,6 +407,21 @@ class TestEditedFsa(unittest.TestCase):
             fsas.scores = _other_scores(fsas)
             with self.assertRaisesRegex(RuntimeError, 'inplace operation'):
                 loss.backward()
+
+    def test_a_learned_scale(self):
+        for device in self.devices:
+            found = []
+            for copy in (True, False):
+                fsas = _lattice(device)
+                weight = torch.tensor(2., device=device, requires_grad=True)
+                scores = fsas.scores.clone() if copy else fsas.scores
+                for _ in range(2):
+                    fsas.scores = scores * weight
+                loss = _tot_scores(fsas, True, True)
+                fsas.scores = fsas.scores.sigmoid_()
+                loss.backward()
+                found.append(weight.grad.item())
+            self.assertEqual(*found)
 
     def test_type_of_an_attribute_changes(self):
         for device in self.devices:

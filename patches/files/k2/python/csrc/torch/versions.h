@@ -49,6 +49,7 @@ inline void NoteWrite(const torch::Tensor &tensor) {
 struct ArcVersions {
   c10::VariableVersion arcs{0};  // the scores, too
   c10::VariableVersion labels{0};
+  int32_t num_objects = 0;  // Fsas and tensors which have had this memory
 };
 
 // Returns the versions of `arcs`.  The caller must hold Python's GIL.
