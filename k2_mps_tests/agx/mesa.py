@@ -68,10 +68,10 @@ def build(at, archive=None):
     _update(source / "src/asahi/stub/libagx.h", "".join(lines))
     if not (at / "build/build.ninja").exists():
         for name in ("flex", "bison"):
-            find(name, f"apt-get install {name}")
-        meson = find("meson", "pip install meson mako pyyaml packaging")
+            sources.program(name, install=f"apt-get install {name}")
+        meson = sources.program("meson", install="pip install meson mako pyyaml packaging")
         _run(meson, "setup", *_OPTIONS, at / "build", source)
-    ninja = find("ninja", "apt-get install ninja-build")
+    ninja = sources.program("ninja", install="apt-get install ninja-build")
     _run(ninja, "-C", at / "build", "src/asahi/agx_kernels")
     return program(at)
 
@@ -86,20 +86,6 @@ def _update(path, content):
 def _run(*command):
     # What the table's reader wants is on stdout.
     subprocess.run(command, check=True, stdout=sys.stderr)
-
-
-def find(name, install):
-    """Returns the path of a program.
-
-    Args:
-      install: the command that installs the program.
-    Raises:
-      LookupError: the program is not found.
-    """
-    try:
-        return sources.program(name)
-    except LookupError:
-        raise LookupError(f"there is no {name}: {install}") from None
 
 
 def _extract(archive, at, source):

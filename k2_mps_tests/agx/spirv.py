@@ -11,7 +11,6 @@ from pathlib import Path
 
 from mps_emulator.msl.air.module import Module, split
 
-from k2_mps_tests.agx import mesa
 from k2_mps_tests.kernels import sources
 
 _LAYOUT = "e-i64:64-v16:16-v24:32-v32:32-v48:64-v96:128-v192:256-v256:256-v512:512-v1024:1024"
@@ -42,9 +41,10 @@ def translate(bitcode, kernel, output):
       subprocess.CalledProcessError: a program refused the module.
     """
     disassemble, assemble = (
-        mesa.find(f"llvm-{name}-14", "apt-get install llvm-14") for name in ("dis", "as")
+        sources.program(f"llvm-{name}-14", install="apt-get install llvm-14")
+        for name in ("dis", "as")
     )
-    to_spirv = mesa.find("llvm-spirv-14", "apt-get install llvm-spirv-14")
+    to_spirv = sources.program("llvm-spirv-14", install="apt-get install llvm-spirv-14")
     text = subprocess.run([disassemble, "-"], input=bytes(bitcode), stdout=-1, check=True).stdout
     module = Module(text.decode())
     assembled = subprocess.run(

@@ -79,9 +79,11 @@ def require_all(name, cases, kernels):
             )
 
 
-def program(*names):
+def program(*names, install=None):
     """Returns the path of the first of these programs that is beside this Python or in PATH.
 
+    Args:
+      install: the command that installs the program; default: `make doctor` says it.
     Raises:
       LookupError: none of the programs is found.
     """
@@ -89,7 +91,8 @@ def program(*names):
     for name in names:
         if found := shutil.which(name, path=folders):
             return found
-    raise LookupError(f"there is no {' or '.join(names)}; `make doctor` says how to install it")
+    how = f": {install}" if install else "; `make doctor` says how to install it"
+    raise LookupError(f"there is no {' or '.join(names)}{how}")
 
 
 @functools.cache

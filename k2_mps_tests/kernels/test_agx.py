@@ -63,7 +63,7 @@ def test_the_threads_of_a_core():
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it():
     with pytest.raises(LookupError, match="there is no k2-none: apt-get install k2-none"):
-        mesa.find("k2-none", "apt-get install k2-none")
+        sources.program("k2-none", install="apt-get install k2-none")
 
 
 def test_a_folder_without_source_says_how_to_get_it(tmp_path):
