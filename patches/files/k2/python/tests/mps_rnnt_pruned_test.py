@@ -24,6 +24,7 @@ import unittest
 
 import k2
 import torch
+from k2.mps import rnnt_pruned
 
 B, S, T, C, R = 3, 6, 13, 11, 3
 BOUNDARY = torch.tensor([[0, 0, 6, 13], [0, 0, 4, 11], [1, 2, 5, 9]])
@@ -263,6 +264,17 @@ class TestMpsRnntPruned(unittest.TestCase):
             for _ in range(2)]
         for x, y in zip(first, second):
             assert torch.equal(x, y)
+
+    def test_metal_takes_no_more_rows_than_an_int_counts(self):
+        zero = torch.zeros(1, dtype=torch.int64, device='mps')
+        logit = torch.zeros(1, device='mps')
+        for T, S, taken in ((1, 2**28 - 2, True), (1, 2**28 - 1, False),
+                            (2, 2**27 - 1, False)):
+            # Expanded tensors take no memory.
+            logits = logit.expand(1, T, 2, 4)
+            symbols, ranges = zero.expand(1, S), zero.expand(1, T, 2)
+            self.assertEqual(taken, rnnt_pruned.in_metal(
+                logits, symbols, ranges, 0, None, False))
 
     def test_boundary_is_checked_again_after_a_change_in_place(self):
         boundary = BOUNDARY.to('mps')

@@ -96,6 +96,7 @@ def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
     return (0 <= termination_symbol < C
             and (not use_hat_loss or termination_symbol == 0)
             and (rows == S + 1 or ranges is not None and rows <= S)
+            # 8 is kRpFrames of kernels/rnnt_pruned.h.
             and B * T * (S + 1) * 8 <= _MOST_ROWS)
 
 
