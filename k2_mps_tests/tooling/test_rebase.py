@@ -439,7 +439,9 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
     env = support.shim(tmp_path / "bin", script)
     message = sandbox.fails(1, "rebase", "--onto", onto, env=env)
     assert "git could not write cmake/mps.cmake in " in message
-    restore = "1 of them deleted: cmake/mps.cmake; (git .* restore .* -- )FILE brings"
+    restore = (
+        "1 of them deleted: cmake/mps.cmake; (git .* restore --staged --worktree -- )FILE brings"
+    )
     support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
     git(k2, "rm", "--quiet", "cmake/mps.cmake")
     support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
