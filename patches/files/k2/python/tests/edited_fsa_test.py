@@ -31,7 +31,9 @@ import torch
 def _lattice(device):
     fsa = k2.Fsa.from_str('0 1 1 0.1\n0 1 2 0.7\n1 2 3 -0.3\n1 2 1 0.4\n'
                           '2 3 -1 0.2\n3')
-    return k2.create_fsa_vec([fsa, fsa]).to(device)
+    # The scores of this object are in the memory of its arcs, which no other
+    # object has.
+    return k2.Fsa(k2.create_fsa_vec([fsa, fsa]).arcs.clone().to(device))
 
 
 def _graphs(device):
@@ -147,6 +149,19 @@ def _one_fsa(fsas):
     one.scores = _other_scores(one)
 
 
+def _detached_one(fsas):
+    one = fsas.detach()[0]
+    one.scores = _other_scores(one)
+    one.labels = _other_labels(one)
+
+
+def _parts(fsas):
+    for i in range(fsas.shape[0]):
+        part = fsas[i]
+        part.labels = _other_labels(part)
+        k2.arc_sort(part)
+
+
 def _change_labels(fsas):
     # The way that an error of k2 suggests.
     labels = fsas.labels
@@ -167,11 +182,29 @@ def _change_some_scores(fsas):
     fsas.scores.detach()[::2] = 5
 
 
+def _change_one_fsa(fsas):
+    fsas[1].scores.detach().mul_(-3)
+
+
+def _change_other_fsa(fsas):
+    fsas.detach().scores.add_(1)
+
+
+def _change_same_arcs(fsas):
+    labels = k2.Fsa(fsas.arcs).labels
+    labels[labels == 3] = 2
+
+
+def _change_arcs(fsas):
+    fsas.arcs.values()[:, 3] = 0
+
+
 ASSIGNED = [_assign_scores, _assign_twice, _assign_labels, _assign_both,
             _assign_attribute, _invert]
-SHARED = [_detached, _same_arcs, _one_fsa]
+SHARED = [_detached, _same_arcs, _one_fsa, _detached_one, _parts]
 IN_PLACE = [_change_labels, _change_scores, _change_detached_scores,
-            _change_some_scores]
+            _change_some_scores, _change_one_fsa, _change_other_fsa,
+            _change_same_arcs, _change_arcs]
 
 
 def _make(make, device, is_view):
@@ -273,9 +306,133 @@ class TestEditedFsa(unittest.TestCase):
                         k2.shortest_path(fsas, True).labels.tolist(),
                         k2.shortest_path(fresh, True).labels.tolist())
 
+    def test_cache_follows_another_fsa(self):
+        '''Two objects with the same arcs see an operation in place.'''
+        for device in self.devices:
+            for edit in (_change_one_fsa, _change_other_fsa, _change_arcs):
+                fsas = _lattice(device)
+                before = _tot_scores(fsas, True, True).item()
+                edit(fsas)
+                fresh = k2.Fsa(fsas.arcs.clone())
+                with self.subTest((device, edit.__name__)):
+                    self.assertEqual(fsas.scores.tolist(),
+                                     fresh.scores.tolist())
+                    after = _tot_scores(fsas, True, True).item()
+                    self.assertNotEqual(before, after)
+                    self.assertEqual(after,
+                                     _tot_scores(fresh, True, True).item())
+
+            fsas = _lattice(device)
+            _change_same_arcs(fsas)
+            with self.assertRaisesRegex(RuntimeError, 'labels'):
+                fsas.properties
+
+            # The new arcs of `fsas` do not hide a change of the labels.
+            fsas, _ = _make(_lattice, device, False)
+            other = fsas.detach()
+            fsas.labels[0] = 3
+            other.scores.zero_()
+            for _ in range(2):
+                with self.assertRaisesRegex(RuntimeError, 'labels'):
+                    fsas.arcs
+
+    def test_assignments_are_not_shared(self):
+        for device, is_view in itertools.product(self.devices, (True, False)):
+            for edit in SHARED:
+                fsas, _ = _make(_lattice, device, is_view)
+                text, properties = str(fsas), fsas.properties
+                before = _tot_scores(fsas, True, True).item()
+                edit(fsas)
+                with self.subTest((device, edit.__name__, is_view)):
+                    self.assertEqual(str(fsas), text)
+                    self.assertEqual(fsas.properties, properties)
+                    self.assertEqual(_tot_scores(fsas, True, True).item(),
+                                     before)
+
+    def test_two_fsas_of_one_dict(self):
+        for device in self.devices:
+            for fsas in (_lattice(device), _lattice(device)[0]):
+                saved = fsas.as_dict()
+                one, other = k2.Fsa.from_dict(saved), k2.Fsa.from_dict(saved)
+                text = str(fsas)
+                _assign_both(one)
+                self.assertNotEqual(str(one), text)
+                third = k2.Fsa.from_dict(saved)
+                self.assertEqual([str(other), str(third), str(fsas)],
+                                 [text] * 3)
+
+            saved = _lattice(device).as_dict()
+            one, other = k2.Fsa.from_dict(saved), k2.Fsa.from_dict(saved)
+            loss = _tot_scores(other.requires_grad_(True), True, True)
+            one.scores.mul_(3)
+            with self.assertRaisesRegex(RuntimeError, 'inplace operation'):
+                loss.backward()
+            fresh = k2.Fsa(other.arcs.clone())
+            self.assertEqual(_tot_scores(other, True, True).item(),
+                             _tot_scores(fresh, True, True).item())
+
+    def test_assigned_scores_stay(self):
+        '''Scores that were assigned stay, whatever happens to the arcs.'''
+        for device in self.devices:
+            fsas, leaf = _make(_lattice, device, False)
+            other = fsas.detach()
+            expected = _tot_scores(fsas, True, True).item()
+            other.scores.copy_(_other_scores(other))
+            self.assertEqual(_tot_scores(fsas, True, True).item(), expected)
+            self.assertEqual(fsas.scores.tolist(), leaf.tolist())
+            self.assertEqual(other.scores.tolist(),
+                             _other_scores(other).tolist())
+            self.assertNotEqual(_tot_scores(other, True, True).item(), expected)
+
+            # An assignment of labels copies the arcs, which have other scores.
+            fsas, leaf = _make(_lattice, device, False)
+            fsas.detach().scores.zero_()
+            fsas.labels = fsas.labels.clone()
+            self.assertEqual(_tot_scores(fsas, True, True).item(), expected)
+
+    def test_torch_sees_an_assignment(self):
+        '''torch has saved scores, and k2 writes others into their memory.'''
+        for device in self.devices:
+            fsas = _lattice(device).requires_grad_(True)
+            leaf = fsas.scores
+            loss = (fsas.scores**2).sum()
+            fsas.scores = _other_scores(fsas)
+            loss.backward()
+            self.assertEqual(leaf.grad.tolist(), (2 * leaf).tolist())
+
+            fsas = _lattice(device)
+            weight = torch.ones(fsas.num_arcs, device=device,
+                                requires_grad=True)
+            loss = (fsas.scores * weight).sum()
+            fsas.scores = _other_scores(fsas)
+            with self.assertRaisesRegex(RuntimeError, 'inplace operation'):
+                loss.backward()
+
+    def test_scores_times_a_learned_scale(self):
+        for device in self.devices:
+            fsas = _lattice(device)
+            scores = fsas.scores.tolist()
+            scale = torch.tensor(2., device=device, requires_grad=True)
+            fsas.scores = fsas.scores * scale
+            fsas.scores.sum().backward()
+            self.assertAlmostEqual(scale.grad.item(), sum(scores), places=3)
+
+    def test_type_of_an_attribute_changes(self):
+        for device in self.devices:
+            fsas = _lattice(device)
+            fsas.aux_labels = fsas.labels.clone()
+            for value in (3, fsas.labels.clone(), 'text'):
+                fsas.aux_labels = value
+                self.assertIs(fsas.aux_labels, value)
+                self.assertEqual(
+                    'aux_labels' in dict(fsas.named_tensor_attr()),
+                    isinstance(value, torch.Tensor))
+            with self.assertRaisesRegex(AssertionError, 'must be a tensor'):
+                fsas.scores = 3
+
     def test_unedited_arcs_are_not_copied(self):
         for device in self.devices:
-            fsas, leaf = _make(_lattice, device, True)
+            fsas, leaf = _make(_lattice, device, False)
             arcs = fsas.arcs
             loss = _tot_scores(fsas, True, True)
             fsas.aux_labels = fsas.labels.clone()
@@ -284,6 +441,72 @@ class TestEditedFsa(unittest.TestCase):
             # No backward pass needs the arcs any more.
             fsas.scores = _other_scores(fsas)
             self.assertIs(fsas.arcs, arcs)
+
+
+class TestEditedDenseFsaVec(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        TestEditedFsa.setUpClass()
+        cls.devices = TestEditedFsa.devices
+
+    def loss_and_gradient(self, dense, leaf):
+        leaf.grad = None
+        graphs = _graphs(dense.device)
+        lattice = k2.intersect_dense(graphs, dense, 100)
+        loss = _tot_scores(lattice, True, True)
+        loss.backward()
+        return loss.item(), leaf.grad.tolist()
+
+    def test_scores_are_those_of_the_arcs(self):
+        def assign(dense):
+            dense.scores = dense.scores * 2
+
+        def assign_strided(dense):
+            columns = (dense.scores * 2).t().contiguous()
+            dense.scores = columns.t()
+
+        def change(dense):
+            with torch.no_grad():
+                dense.scores.mul_(2)
+
+        for device in self.devices:
+            dense = _dense(device)
+            leaf = dense.scores.requires_grad_(True)
+            change(dense)
+            expected = self.loss_and_gradient(dense, leaf)
+            for edit in (assign, assign_strided):
+                dense = _dense(device)
+                leaf = dense.scores.requires_grad_(True)
+                edit(dense)
+                with self.subTest((device, edit.__name__)):
+                    loss, grad = self.loss_and_gradient(dense, leaf)
+                    self.assertEqual(loss, expected[0])
+                    torch.testing.assert_close(torch.tensor(grad),
+                                               2 * torch.tensor(expected[1]),
+                                               rtol=0, atol=0)
+
+    def test_move(self):
+        for device in self.devices:
+            dense = _dense(device)
+            leaf = dense.scores.requires_grad_(True)
+            expected = self.loss_and_gradient(dense, leaf)
+            dense = _dense('cpu')
+            text = str(dense)
+            leaf = dense.scores.requires_grad_(True)
+            moved = dense.to(device)
+            self.assertEqual(self.loss_and_gradient(moved, leaf), expected)
+            with torch.no_grad():
+                moved.scores.zero_()
+            self.assertNotEqual(str(moved), text)
+
+    def test_wrong_scores(self):
+        for device in self.devices:
+            dense = _dense(device)
+            for name, scores in (('shape', dense.scores[1:]),
+                                 ('dtype', dense.scores.int())):
+                with self.assertRaisesRegex(AssertionError, name):
+                    dense.scores = scores
 
 
 if __name__ == '__main__':

@@ -46,5 +46,14 @@ class TestMpsEditedFsa(edited_fsa_test.TestEditedFsa):
                 super().run(result)
 
 
+@unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
+                     'there is no mps')
+class TestMpsEditedDenseFsaVec(edited_fsa_test.TestEditedDenseFsaVec):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('mps', 0)]
+
+
 if __name__ == '__main__':
     unittest.main()

@@ -91,6 +91,12 @@ class TestPickleRagged(unittest.TestCase):
             found = pickle.loads(pickle.dumps(dense))
             self.assertEqual(_text(found), _text(dense))
 
+    def test_dense_fsa_vec_reads_its_scores(self):
+        dense = _objects('cpu')[-1]
+        found = pickle.loads(pickle.dumps(dense))
+        found.scores.zero_()
+        self.assertNotEqual(str(found), str(dense))
+
     def test_map_location(self):
         for device in self.devices:
             fsas = k2.linear_fsa([[1], [2, 3]], device=device)

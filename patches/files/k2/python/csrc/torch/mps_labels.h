@@ -23,6 +23,7 @@
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
+#include "k2/python/csrc/torch/versions.h"
 
 namespace k2 {
 
@@ -45,6 +46,7 @@ inline void MpsSetLabels(FsaOrVec &fsas, const torch::Tensor &labels) {
   Arc *arcs = fsas.values.Data();
   const int32_t *from = array.Data();
   for (int32_t i = 0; i != array.Dim(); ++i) arcs[i].label = from[i];
+  VersionsOf(fsas).labels.bump();
 }
 
 }  // namespace k2

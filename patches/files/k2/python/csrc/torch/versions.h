@@ -1,0 +1,70 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_VERSIONS_H_
+#define K2_PYTHON_CSRC_TORCH_VERSIONS_H_
+
+#include <memory>
+
+#include "k2/csrc/fsa.h"
+#include "k2/python/csrc/torch.h"
+
+namespace k2 {
+
+// Tensors that are made in inference mode have no version.
+inline bool HasVersion(const torch::Tensor &tensor) {
+#if K2_TORCH_VERSION_MAJOR > 1 || \
+    (K2_TORCH_VERSION_MAJOR == 1 && K2_TORCH_VERSION_MINOR >= 9)
+  return !tensor.is_inference();
+#else
+  return true;
+#endif
+}
+
+/* Called before k2 writes to a tensor.  Raises the version of the tensor, and
+   of its views, so that a backward pass that needs the old values throws. */
+inline void NoteWrite(const torch::Tensor &tensor) {
+  if (HasVersion(tensor)) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+/* The versions of the tensors that share the memory of arcs.  As with torch's
+   views, an operation in place on one of these tensors raises the version of
+   the others.  The labels have a version of their own, because most backward
+   passes do not need them. */
+struct ArcVersions {
+  c10::VariableVersion arcs{0};  // the scores, too
+  c10::VariableVersion labels{0};
+  int32_t num_objects = 0;  // Fsas and tensors which have had this memory
+};
+
+// Returns the versions of `arcs`.  The caller must hold Python's GIL.
+inline ArcVersions &VersionsOf(FsaOrVec &arcs) {
+  std::shared_ptr<void> &versions = arcs.values.GetRegion()->versions;
+  if (versions == nullptr) versions = std::make_shared<ArcVersions>();
+  return *static_cast<ArcVersions *>(versions.get());
+}
+
+inline void SetVersion(const torch::Tensor &tensor,
+                       const c10::VariableVersion &version) {
+  if (HasVersion(tensor))
+    tensor.unsafeGetTensorImpl()->set_version_counter(version);
+}
+
+}  // namespace k2
+
+#endif  // K2_PYTHON_CSRC_TORCH_VERSIONS_H_
