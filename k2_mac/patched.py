@@ -13,7 +13,7 @@ import torch
 
 from . import distributed
 from .torch_ctc import install_ctc_loss
-from .translate import arguments_of_to, on_mps, place, translated
+from .translate import arguments_of_to, map_device, on_mps, translated
 
 _MARK = "_is_of_k2_mac"
 # These functions of k2 make a graph on a device.
@@ -86,17 +86,17 @@ def _double(original: Callable, tensor: torch.Tensor, **kwargs: Any) -> torch.Te
 
 
 def _to_of_k2(original: Callable, value: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
-    return original(value, place(device), *args, **kwargs)
+    return original(value, map_device(device), *args, **kwargs)
 
 
 def _load(original: Callable, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     if map_location is None:
         map_location = _restored
-    return original(f, place(map_location), *args, **kwargs)
+    return original(f, map_device(map_location), *args, **kwargs)
 
 
 def _restored(storage: torch.UntypedStorage, location: str) -> Any:
-    return torch.serialization.default_restore_location(storage, place(location))
+    return torch.serialization.default_restore_location(storage, map_device(location))
 
 
 def _with_gloo(original: Callable, *args: Any, **kwargs: Any) -> Any:

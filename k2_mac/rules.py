@@ -189,7 +189,7 @@ class _Rules(ast.NodeTransformer):
         self.edits.append(Edit(start, end, text))
 
     def _function(self, name: str, old: ast.AST) -> ast.Attribute:
-        """Returns the expression `_gpu.name`, at the place of another expression."""
+        """Returns the expression `_gpu.name`, with the line and columns of another expression."""
         self._uses += 1
         ours = ast.copy_location(ast.Name(self._ours, ast.Load()), old)
         return ast.copy_location(ast.Attribute(ours, name, ast.Load()), old)
@@ -270,7 +270,7 @@ class _Rules(ast.NodeTransformer):
         targets = [dotted(one) for one in node.targets]
         self.generic_visit(node)
         if is_cuda(node.value) and any(_names_device(one) for one in targets):
-            node.value = self._wrap(node.value, "place", '"cuda"')
+            node.value = self._wrap(node.value, "map_device", '"cuda"')
         elif self._kaldifeat and any(one.endswith("opts.device") for one in targets):
             if not isinstance(node.value, ast.Constant):
                 node.value = self._wrap(node.value, "features_device", "kaldifeat's device")
@@ -279,7 +279,7 @@ class _Rules(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
         if is_cuda(node.value) and _names_device(dotted(node.target)):
-            node.value = self._wrap(node.value, "place", '"cuda"')
+            node.value = self._wrap(node.value, "map_device", '"cuda"')
         return node
 
     def visit_arguments(self, node: ast.arguments) -> ast.arguments:
@@ -291,7 +291,7 @@ class _Rules(ast.NodeTransformer):
         ):
             for number, (default, one) in enumerate(zip(defaults, names)):
                 if is_cuda(default) and _names_device(one.arg):
-                    defaults[number] = self._wrap(default, "place", '"cuda"')
+                    defaults[number] = self._wrap(default, "map_device", '"cuda"')
         return node
 
     # ---- conditions
@@ -305,7 +305,7 @@ class _Rules(ast.NodeTransformer):
         asks = self._asks(node.test)
         self.generic_visit(node)
         if asks and is_cuda(node.body):
-            node.body = self._wrap(node.body, "place", '"cuda"')
+            node.body = self._wrap(node.body, "map_device", '"cuda"')
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:
@@ -469,16 +469,16 @@ class _Rules(ast.NodeTransformer):
                 # A tuple as the only argument needs its parentheses.
                 node.args[number] = new
             elif is_cuda(value) and (of_library or moves):
-                node.args[number] = self._wrap(value, "place", '"cuda"')
+                node.args[number] = self._wrap(value, "map_device", '"cuda"')
             elif number == 0 and name in _DEVICE_FIRST and self._is_unknown(value):
-                node.args[number] = self._wrap(value, "place", name)
+                node.args[number] = self._wrap(value, "map_device", name)
         for one in node.keywords:
             if not one.arg or not _names_device(one.arg):
                 continue
             if is_cuda(one.value):
-                one.value = self._wrap(one.value, "place", '"cuda"')
+                one.value = self._wrap(one.value, "map_device", '"cuda"')
             elif of_library and one.arg in _OF_LIBRARY and self._is_unknown(one.value):
-                one.value = self._wrap(one.value, "place", f"{one.arg}=")
+                one.value = self._wrap(one.value, "map_device", f"{one.arg}=")
 
     def _is_unknown(self, node: ast.AST) -> bool:
         """Whether an expression may name CUDA.  The results of our functions do not."""

@@ -25,7 +25,7 @@ def on_mps() -> bool:
     return _found
 
 
-def place(value: Any) -> Any:
+def map_device(value: Any) -> Any:
     """Return 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps for a device of CUDA.
 
     In a dict, such as a ``map_location``, the function translates the values.  Other values are
@@ -38,7 +38,7 @@ def place(value: Any) -> Any:
         if (value.type == "cuda" or value.index) and on_mps():
             return torch.device("mps", 0)
     elif isinstance(value, dict):
-        return {key: place(other) for key, other in value.items()}
+        return {key: map_device(other) for key, other in value.items()}
     return value
 
 
@@ -65,8 +65,10 @@ def mentions_gpu(container: Any) -> bool:
 
 
 def translated(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call a function with :func:`place` of each argument."""
-    return function(*map(place, args), **{name: place(value) for name, value in kwargs.items()})
+    """Call a function with :func:`map_device` of each argument."""
+    return function(
+        *map(map_device, args), **{name: map_device(value) for name, value in kwargs.items()}
+    )
 
 
 def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +101,7 @@ def features(extractor: Callable, *args: Any, **kwargs: Any) -> Any:
 
 def features_device(device: Any) -> Any:
     """Return the device on which kaldifeat computes features for a model on a device."""
-    return torch.device("cpu") if torch.device(place(device)).type == "mps" else device
+    return torch.device("cpu") if torch.device(map_device(device)).type == "mps" else device
 
 
 def arguments_of_to(
@@ -111,9 +113,9 @@ def arguments_of_to(
     """
     if args and type(args[0]) is int and on_mps():
         args = ("mps:0", *args[1:])
-    args = tuple(map(place, args))
+    args = tuple(map(map_device, args))
     if "device" in kwargs:
-        kwargs = {**kwargs, "device": place(kwargs["device"])}
+        kwargs = {**kwargs, "device": map_device(kwargs["device"])}
     values = (*args, *kwargs.values())
     if not any(value in _NARROW for value in values if isinstance(value, torch.dtype)):
         if tensor.dtype not in _NARROW or not _is_mps(values, tensor):

@@ -11,7 +11,7 @@ from k2_mac import rules
 # {code of a program for CUDA: the code that runs instead; None if nothing changes}
 FORMS = {
     'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")': (
-        'device = _gpu.torch_device(_gpu.place("cuda") if _gpu.is_available() else "cpu")'
+        'device = _gpu.torch_device(_gpu.map_device("cuda") if _gpu.is_available() else "cpu")'
     ),
     "if torch.cuda.is_available():\n    params.device = torch.device('cuda:0')": (
         "if _gpu.is_available():\n    params.device = _gpu.torch_device('cuda:0')"
@@ -20,17 +20,17 @@ FORMS = {
         "with _gpu.autocast(enabled=False):\n    pass"
     ),
     'with torch.amp.autocast("cuda", dtype=torch.bfloat16):\n    pass': (
-        'with torch.amp.autocast(_gpu.place("cuda"), dtype=torch.bfloat16):\n    pass'
+        'with torch.amp.autocast(_gpu.map_device("cuda"), dtype=torch.bfloat16):\n    pass'
     ),
     "torch.amp.autocast(device_type=device_type, **kwargs)": (
-        "torch.amp.autocast(device_type=_gpu.place(device_type), **kwargs)"
+        "torch.amp.autocast(device_type=_gpu.map_device(device_type), **kwargs)"
     ),
     'scaler = torch.amp.GradScaler("cuda", enabled=True)': (
-        'scaler = torch.amp.GradScaler(_gpu.place("cuda"), enabled=True)'
+        'scaler = torch.amp.GradScaler(_gpu.map_device("cuda"), enabled=True)'
     ),
     "scaler = torch.amp.GradScaler(enabled=True)": "scaler = _gpu.GradScaler(enabled=True)",
     "scaler = torch.amp.GradScaler(device=device)": (
-        "scaler = torch.amp.GradScaler(device=_gpu.place(device))"
+        "scaler = torch.amp.GradScaler(device=_gpu.map_device(device))"
     ),
     "context = torch.autocast(*args, **kwargs)": (
         "context = _gpu.translated(torch.autocast, *args, **kwargs)"
@@ -44,30 +44,32 @@ FORMS = {
     'device = torch.device("cuda", rank)': 'device = _gpu.torch_device("cuda", rank)',
     "device = torch.device(args.device)": "device = _gpu.torch_device(args.device)",
     'device = "cuda" if torch.cuda.is_available() else "cpu"': (
-        'device = _gpu.place("cuda") if _gpu.is_available() else "cpu"'
+        'device = _gpu.map_device("cuda") if _gpu.is_available() else "cpu"'
     ),
     "y = (x.is_cuda and cut(torch.cuda.memory_allocated()))": (
         "y = (_gpu.is_gpu(x) and cut(_gpu.memory_allocated()))"
     ),
     "a = torch.zeros(2, dtype=torch.double, device=x.device)": (
-        "a = _gpu.without_float64(torch.zeros, 2, dtype=torch.double, device=_gpu.place(x.device))"
+        "a = _gpu.without_float64(torch.zeros, 2, dtype=torch.double, "
+        "device=_gpu.map_device(x.device))"
     ),
     "y = torch.zeros(args.size, device=args.model.device)": (
-        "y = torch.zeros(args.size, device=_gpu.place(args.model.device))"
+        "y = torch.zeros(args.size, device=_gpu.map_device(args.model.device))"
     ),
     "y = torch.zeros(x.shape, device=x.device)": None,
     "a = x.sum(dtype=torch.float64)": "a = _gpu.without_float64(x.sum, dtype=torch.float64)",
-    'x = torch.arange(3, device="cuda:1")': 'x = torch.arange(3, device=_gpu.place("cuda:1"))',
-    'x = model(device="cuda")': 'x = model(device=_gpu.place("cuda"))',
+    'x = torch.arange(3, device="cuda:1")': 'x = torch.arange(3, device=_gpu.map_device("cuda:1"))',
+    'x = model(device="cuda")': 'x = model(device=_gpu.map_device("cuda"))',
     'x = model.to("cuda", non_blocking=True)': (
-        'x = model.to(_gpu.place("cuda"), non_blocking=True)'
+        'x = model.to(_gpu.map_device("cuda"), non_blocking=True)'
     ),
     'def f(x, device="cuda", *, device_type="cuda", name="cuda"):\n    pass': (
-        'def f(x, device=_gpu.place("cuda"), *, device_type=_gpu.place("cuda"), name="cuda"):\n'
+        'def f(x, device=_gpu.map_device("cuda"), *, '
+        'device_type=_gpu.map_device("cuda"), name="cuda"):\n'
         "    pass"
     ),
     'forward = custom_fwd(device_type="cuda")(forward)': (
-        'forward = custom_fwd(device_type=_gpu.place("cuda"))(forward)'
+        'forward = custom_fwd(device_type=_gpu.map_device("cuda"))(forward)'
     ),
     'if x.device.type == "cuda":\n    pass': "if x.device.type in ('cuda', 'mps'):\n    pass",
     'if "cuda:0" != device:\n    pass': "if device not in ('cuda:0', 'mps:0'):\n    pass",
@@ -182,8 +184,8 @@ def test_a_changed_expression_keeps_its_line_and_columns():
     source = "import torch\n\nx = (1,\n     torch.cuda.device_count())\n"
     tree = rules.change(source).tree
     [call] = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    place = (call.lineno, call.col_offset, call.end_lineno, call.end_col_offset)
-    assert place == (4, 5, 4, 30) and ast.unparse(call) == "_gpu.device_count()"
+    span = (call.lineno, call.col_offset, call.end_lineno, call.end_col_offset)
+    assert span == (4, 5, 4, 30) and ast.unparse(call) == "_gpu.device_count()"
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r", ""])

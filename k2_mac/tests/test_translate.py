@@ -40,7 +40,7 @@ def without_mps(monkeypatch):
     monkeypatch.setattr(translate, "_found", False)
 
 
-PLACES = {
+MAPPED = {
     "cuda": "mps",
     "cuda:1": "mps:0",
     "mps:1": "mps:0",
@@ -54,15 +54,15 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("value", PLACES)
+@pytest.mark.parametrize("value", MAPPED)
 def test_names_of_devices(value):
-    assert translate.place(value) == PLACES[value]
-    assert translate.place({"cuda:0": value}) == {"cuda:0": PLACES[value]}
+    assert translate.map_device(value) == MAPPED[value]
+    assert translate.map_device({"cuda:0": value}) == {"cuda:0": MAPPED[value]}
 
 
 def test_without_mps_all_values_stay(without_mps):
-    for value in PLACES:
-        assert translate.place(value) == value
+    for value in MAPPED:
+        assert translate.map_device(value) == value
     assert translate.torch_device("cuda", 1) == torch.device("cuda", 1)
     assert translate.mentions_gpu("cuda:0") and not translate.mentions_gpu("mps:0")
 
@@ -101,8 +101,8 @@ def test_a_tensor_of_float64_is_made_on_the_cpu_only():
 
 def test_tensors_and_modules_move_to_the_gpu_by_any_name(installed):
     x = torch.ones(2)
-    for place in ("cuda", "cuda:3", torch.device("cuda"), 1, MPS, torch.zeros(1, device=MPS)):
-        assert x.to(place).device == MPS
+    for device in ("cuda", "cuda:3", torch.device("cuda"), 1, MPS, torch.zeros(1, device=MPS)):
+        assert x.to(device).device == MPS
     assert x.to(device="cuda:1", dtype=torch.float16, non_blocking=True).dtype == torch.float16
     assert x.cuda().device == x.cuda(1, non_blocking=True).device == MPS
     assert x.to("cpu") is x and x.to(torch.float64).dtype == torch.float64

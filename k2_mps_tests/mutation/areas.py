@@ -104,7 +104,9 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
     name = Path(path).stem
     if area == "kernels":
         check = [sys.executable, "-m", "k2_mps_tests.kernels", "--device", "cpu"]
-        return [[*check, kernels] for kernels in _kernels_with(Path(path).name, tree)]
+        check_races = ["env", "MPS_EMULATOR_CHECK_RACES=1", *check, "--runs", "1"]
+        names = _kernels_with(Path(path).name, tree)
+        return [[*program, name] for program in (check, check_races) for name in names]
     if area == "bindings":
         own, folder = OF_BINDINGS.get(name, []), PARITY
     elif area == "k2.mps":
