@@ -321,6 +321,16 @@ def test_a_signal_while_python_exits_prints_nothing():
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_a_signal_before_the_tool_handles_it_prints_nothing(sandbox, tmp_path):
+    """Ctrl-C arrives while Python imports a module of the tool."""
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    support.write(tmp_path, {"click.py": text})
+    path = os.pathsep.join((str(tmp_path), sandbox.environment["PYTHONPATH"]))
+    variables = {**sandbox.environment, "PYTHONPATH": path}
+    result = sandbox.program(*sandbox.command("status"), env=variables)
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
+
+
 PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
 
 
