@@ -118,7 +118,7 @@ NONE = f"there is no patch nope\n  why: the patches are {MPS}"
         # The user has edited files that another patch adds.
         ({"cmake/mps.cmake": "other\n"}, "new more", f"cmake/mps.cmake, which {MPS} adds"),
         ({TOOL: "other\n"}, f"fold {MPS}", "does not apply any more"),
-        (EDITED, "new more --why 'a\n---\nb'", "cannot be written as a patch"),
+        (EDITED, "new more --why 'a\n---\nb'", "lines '---', "),
         (EDITED, "new more --why '\x01'", "control or invisible characters"),
         (EDITED, "fold nope", NONE),
     ],

@@ -132,11 +132,8 @@ def _series(
             if conflict_markers.ADDED.search(patch.diff):
                 raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != old.get(name) and patch_text.parse(name, patch.render()) != patch:
-                raise errors.SeriesError(
-                    "a line of its message is '---', or has unusual white space",
-                    next_command=remedy,
-                )
+            if patch != old.get(name):
+                patch_text.check(patch)
         except errors.SeriesError as error:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
@@ -161,8 +158,8 @@ def _check_followers(commits: Sequence[Commit], where: str, pin: str) -> None:
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
                 f"commit {commit} is to become part of another one",
-                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}; then the same"
-                " command again",
+                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}, which drops the"
+                " message of a fixup!; then the same command again",
             )
 
 
