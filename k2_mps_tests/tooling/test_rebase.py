@@ -292,11 +292,27 @@ def test_a_commit_that_git_skips_after_a_kill_is_named(sandbox, k2, killed):
     git(k2, "rebase", "--continue")
     assert (k2 / CONTEXT).read_text().count("mine") == 1
     message = sandbox.run("export", "--onto", killed).stderr
-    skipped = re.search(f"{LEFT_OUT} ([0-9a-f]{{12}}) mine 30; `(git .* cherry-pick)`", message)
+    skipped = re.search(f"{LEFT_OUT} ([0-9a-f]{{12}}) mine 30; `(git .*)` brings", message)
     support.shell(k2, f"{skipped[2]} {skipped[1]}")
     assert LEFT_OUT not in sandbox.run("export").stderr
     assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
     assert "is up to date already" in sandbox.ok("export")
+
+
+def test_a_merge_that_a_rebase_has_left_out_is_brought_back(sandbox, k2):
+    """The user resolved a conflict in the merge; `git rebase` leaves merges out."""
+    support.shell(
+        k2,
+        "git checkout -qb side HEAD~; echo side > a; git add a; git commit -qm side;"
+        " git checkout -q k2-mps; git merge -q --no-commit side; echo merged > b; git add b;"
+        " git commit -qm merged",
+    )
+    merge = git(k2, "rev-parse", "--short=12", "HEAD")
+    git(k2, "rebase", "--quiet", sandbox.pin)
+    left_out = re.search(f"{LEFT_OUT} {merge} merged; `(.*)`", sandbox.run("export").stderr)
+    git(k2, "reset", "--quiet", "--hard", "HEAD~")  # the merge brings the commit `side`, too
+    support.shell(k2, f"{left_out[1]} {merge}")
+    assert (k2 / "a").read_text() + (k2 / "b").read_text() == "side\nmerged\n"
 
 
 def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
