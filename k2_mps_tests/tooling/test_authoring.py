@@ -117,7 +117,7 @@ NONE = f"there is no patch nope\n  why: the patches are {MPS}"
         (EDITED, "new ''", "a patch needs a subject"),
         # The user has edited files that another patch adds.
         ({"cmake/mps.cmake": "other\n"}, "new more", f"cmake/mps.cmake, which {MPS} adds"),
-        ({TOOL: "other\n"}, f"fold {MPS}", "does not apply any more"),
+        ({TOOL: "other\n"}, f"fold {MPS}", f"error: {NEW} does not apply any more"),
         (EDITED, "new more --why 'a\n---\nb'", "lines '---', "),
         (EDITED, "new more --why '\x01'", "control or invisible characters"),
         (EDITED, "fold nope", NONE),

@@ -310,12 +310,11 @@ class Checkout:
         operation = self.operation_in_progress()
         if operation or edited:
             edits = f"uncommitted edits in {errors.some(edited)}"
-            advice = f"{self.git_command} status; finish, commit or stash that"
-            if self.rebase_was_killed():  # `git status` would say to continue the rebase.
-                advice = f"if git is not running any more, {self.undo_rebase()}"
             raise errors.K2mpsError(
                 f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
-                next_command=f"{advice}; then run the same command again",
+                # `git status` would say to continue a rebase that was killed.
+                next_command="k2mps status, which says how to end that; then the same command"
+                " again",
             )
 
     def commits(self, *revisions: str) -> list[Commit]:
