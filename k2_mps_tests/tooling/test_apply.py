@@ -240,6 +240,19 @@ def test_the_advice_for_commits_on_the_branch_loses_none_of_a_detached_head(sand
     assert git(k2, "branch", "--contains", mine)
 
 
+def test_the_advice_for_commits_on_the_branch_overwrites_no_ignored_file(sandbox, k2):
+    """A pull brings a patch that adds a file at the path of an ignored file of the user."""
+    patch = sandbox.root / "patches" / support.NEW
+    support.edit(patch, "New-files:\n", "New-files:\n\ta.log\n")
+    support.write(sandbox.root / "patches/files", {"a.log": "theirs\n"})
+    support.commit(k2, "one", {"one": "x\n"})
+    support.write(k2, {"a.log": "mine\n"})
+    assert "files are in the way in " in sandbox.fails(1, "apply")
+    (k2 / "a.log").rename(k2 / "b.log")
+    support.shell(k2, re.search("next: (.*), then k2mps exp", sandbox.fails(1, "apply"))[1])
+    assert (k2 / "b.log").read_text() + (k2 / "a.log").read_text() == "mine\ntheirs\n"
+
+
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})

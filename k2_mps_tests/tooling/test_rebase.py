@@ -488,12 +488,15 @@ def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Better line", CONFLICT)
     before = patches(sandbox)
     message = sandbox.fails(1, "export", "--onto", onto)
-    assert f"rebase --onto {onto[:12]} {sandbox.pin[:12]} k2-mps, then the same" in message
-    assert "rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
+    assert f"next: k2mps rebase --onto {onto[:12]}\n" in message
+    assert "k2mps rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(k2)
     # Upstream's last commit would become a patch.
-    assert f"it starts from {onto[:12]}" in sandbox.fails(1, "export", "--onto", older)
+    message = sandbox.fails(1, "export", "--onto", older)
+    assert f"it starts from {onto[:12]}\n" in message
+    advice = f"next: k2mps export --onto {onto[:12]}, then k2mps rebase --onto {older[:12]}\n"
+    assert advice in message
     assert patches(sandbox) == before
 
 

@@ -175,8 +175,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             again = f"{git_command} rebase --force-rebase {old[:12]}, then the same command again"
             advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
         if pin.commit != old:
-            rebase = f"rebase --onto {pin.commit[:12]} {(base or old)[:12]} {BRANCH}"
-            advice = f"{git_command} {rebase}, then the same command again"
+            first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
+            advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
             f" {pin.commit[:12]}",

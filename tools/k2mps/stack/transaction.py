@@ -211,7 +211,6 @@ class Transaction:
             before = checkout.commit_of("HEAD@{1}") or tip
             self.check_written(tip, before, head.tip or self.pin.commit)
         self._check_movable(tip)
-        self.check_in_the_way(tip)
         words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
         with interrupts.deferred():
             result = checkout.git.run(*words)
