@@ -240,6 +240,19 @@ def test_the_advice_for_commits_on_the_branch_loses_none_of_a_detached_head(sand
     assert git(k2, "branch", "--contains", mine)
 
 
+def test_the_advice_for_commits_on_the_branch_overwrites_no_ignored_file(sandbox, k2):
+    """A pull brings a patch that adds a file at the path of an ignored file of the user."""
+    patch = sandbox.root / "patches" / support.NEW
+    support.edit(patch, "New-files:\n", "New-files:\n\ta.log\n")
+    support.write(sandbox.root / "patches/files", {"a.log": "theirs\n"})
+    support.commit(k2, "one", {"one": "x\n"})
+    support.write(k2, {"a.log": "mine\n"})
+    assert "files are in the way in " in sandbox.fails(1, "apply")
+    (k2 / "a.log").rename(k2 / "b.log")
+    support.shell(k2, re.search("next: (.*), then k2mps exp", sandbox.fails(1, "apply"))[1])
+    assert (k2 / "b.log").read_text() + (k2 / "a.log").read_text() == "mine\ntheirs\n"
+
+
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})
@@ -391,6 +404,8 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
         assert "could not write k2/csrc/array.cu in " in message
         # `fold` would take the file's old text for an edit.
         assert "is not on branch k2-mps" in sandbox.fails(1, "fold", support.ARRAY)
+        assert "next: k2mps apply, then" in sandbox.fails(1, "export")
+        assert "next: k2mps apply\n" in sandbox.ok("status")
     support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
     assert git(sandbox.checkout, "show", "stash:k2/csrc/array.cu") == "old"
     assert "applied the series" in sandbox.ok("apply") and sandbox.state() == "applied"

@@ -169,6 +169,14 @@ def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
     assert (sandbox.root / "patches/files/hour").exists()
 
 
+def test_advice_for_a_head_that_is_not_on_top_of_the_branch(sandbox, k2):
+    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
+    mine = support.commit(k2, "mine", {"mine": "x\n"})
+    follow(sandbox, sandbox.fails(1, "export"))
+    assert git(k2, "branch", "--contains", mine).strip() == f"mine-{mine[:12]}"
+    assert sandbox.state() == "applied"
+
+
 def test_advice_for_a_merge_can_be_run(sandbox, k2):
     git(k2, "checkout", "--quiet", "-b", "side", "HEAD~1")
     support.commit(k2, "side", {"side": "x\n"})

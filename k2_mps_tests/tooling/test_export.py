@@ -164,7 +164,7 @@ def refused(name: str, message: str, script: str):
         refused("an empty commit", "changes nothing", "git commit -q --allow-empty -m nothing"),
         refused(
             "a fixup! commit",
-            "is to become part of another one",
+            "which drops the message of a fixup!; then the same command again",
             "echo > x; git add x; git commit -q --fixup=HEAD~1",
         ),
         refused(
@@ -229,10 +229,15 @@ def refused(name: str, message: str, script: str):
             "binary",
             "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary",
         ),
+        refused(
+            "a new file whose name has two lines",
+            r"names the path 'new\nline', which is refused",
+            "touch 'new\nline'; git add .; git commit -qm more",
+        ),
         *(
             refused(
                 name,
-                "cannot be written as a patch",
+                "lines '---', Upstream-Status and Patch-Filename do not belong in the body",
                 f"echo > new; git add new; printf '{text}' | git commit -q --cleanup=verbatim -F -",
             )
             for name, text in (

@@ -109,6 +109,7 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(1, "export")
     assert "has changed since it was applied here" in message
+    assert "or another clone of k2-mps uses this checkout" in message
     assert (snapshot(k2), patches(sandbox)) == before
     # The command in the message puts the user's commit on top of the new series.
     support.shell(k2, re.search("next: (.*), then k2mps export", sandbox.fails(1, "apply"))[1])

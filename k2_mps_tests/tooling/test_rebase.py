@@ -140,7 +140,8 @@ def test_a_conflict_is_gits_and_export_ends_the_rebase(sandbox, k2):
     assert f"rebase --continue, --skip or --abort; after the last one, {export}" in message
     assert "--skip and --abort also discard other edits" in message
     status = sandbox.ok("status")
-    assert export in status and "Better line" not in status  # upstream's commit is not the user's
+    assert export in status and "a rebase is in progress" in status
+    assert "Better line" not in status  # upstream's commit is not the user's
     for command in (["export"], ["fold", MPS], ["rebase", "--onto", onto], ["apply"]):
         sandbox.fails(1, *command)
     resolve(k2)
@@ -281,7 +282,7 @@ def test_a_rebase_that_was_killed_is_undone_by_git(sandbox, k2, killed):
     status = sandbox.ok("status")
     assert "a rebase is running, or was killed" in status and "--continue" not in status
     (undo,) = re.findall(UNDO.replace("next: ", "next: if .*, "), status)
-    assert undo[1] in sandbox.fails(1, "rebase", "--onto", killed)
+    assert "next: k2mps status, which" in sandbox.fails(1, "rebase", "--onto", killed)
     support.shell(k2, f"{undo[0]}; {undo[1]}")
     sandbox.ok("rebase", "--onto", killed)
     assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
@@ -292,11 +293,27 @@ def test_a_commit_that_git_skips_after_a_kill_is_named(sandbox, k2, killed):
     git(k2, "rebase", "--continue")
     assert (k2 / CONTEXT).read_text().count("mine") == 1
     message = sandbox.run("export", "--onto", killed).stderr
-    skipped = re.search(f"{LEFT_OUT} ([0-9a-f]{{12}}) mine 30; `(git .* cherry-pick)`", message)
+    skipped = re.search(f"{LEFT_OUT} ([0-9a-f]{{12}}) mine 30; `(git .*)` brings", message)
     support.shell(k2, f"{skipped[2]} {skipped[1]}")
     assert LEFT_OUT not in sandbox.run("export").stderr
     assert sandbox.order()[-2:] == ["mine-20.patch", "mine-30.patch"]
     assert "is up to date already" in sandbox.ok("export")
+
+
+def test_a_merge_that_a_rebase_has_left_out_is_brought_back(sandbox, k2):
+    """The user resolved a conflict in the merge; `git rebase` leaves merges out."""
+    support.shell(
+        k2,
+        "git checkout -qb side HEAD~; echo side > a; git add a; git commit -qm side;"
+        " git checkout -q k2-mps; git merge -q --no-commit side; echo merged > b; git add b;"
+        " git commit -qm merged",
+    )
+    merge = git(k2, "rev-parse", "--short=12", "HEAD")
+    git(k2, "rebase", "--quiet", sandbox.pin)
+    left_out = re.search(f"{LEFT_OUT} {merge} merged; `(.*)`", sandbox.run("export").stderr)
+    git(k2, "reset", "--quiet", "--hard", "HEAD~")  # the merge brings the commit `side`, too
+    support.shell(k2, f"{left_out[1]} {merge}")
+    assert (k2 / "a").read_text() + (k2 / "b").read_text() == "side\nmerged\n"
 
 
 def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
@@ -459,13 +476,6 @@ def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
     assert "why: git's message above has the reason\n" in message
 
 
-def test_commits_of_the_user_are_rebased_too(sandbox, k2):
-    support.commit(k2, "mine", {"mine": "1\n"})
-    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
-    sandbox.ok("rebase", "--onto", onto)
-    assert (sandbox.root / "patches/mine.patch").exists() and sandbox.state() == "applied"
-
-
 def test_patches_that_were_not_applied_are_not_rebased(sandbox, k2):
     """Otherwise the export would refuse only after the user has resolved all conflicts."""
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
@@ -478,12 +488,15 @@ def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Better line", CONFLICT)
     before = patches(sandbox)
     message = sandbox.fails(1, "export", "--onto", onto)
-    assert f"rebase --onto {onto[:12]} {sandbox.pin[:12]} k2-mps, then the same" in message
-    assert "rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
+    assert f"next: k2mps rebase --onto {onto[:12]}\n" in message
+    assert "k2mps rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(k2)
     # Upstream's last commit would become a patch.
-    assert f"it starts from {onto[:12]}" in sandbox.fails(1, "export", "--onto", older)
+    message = sandbox.fails(1, "export", "--onto", older)
+    assert f"it starts from {onto[:12]}\n" in message
+    advice = f"next: k2mps export --onto {onto[:12]}, then k2mps rebase --onto {older[:12]}\n"
+    assert advice in message
     assert patches(sandbox) == before
 
 

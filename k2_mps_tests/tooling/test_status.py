@@ -37,7 +37,7 @@ def test_status_lists_edited_files(sandbox, applied):
     found = status(sandbox)
     assert found["state"] == "edited"
     assert found["edited_files"] == ["k2/csrc/array.cu"]
-    assert ("fold" if applied else "commit") in found["next_command"]
+    assert ("fold" if applied else "k2mps apply") in found["next_command"]
     out = sandbox.ok("status")
     assert f"checkout: edited ({sandbox.checkout})" in out
     assert "1 file(s) with uncommitted edits: k2/csrc/array.cu" in out
@@ -67,19 +67,6 @@ def test_status_changes_nothing(sandbox):
     status(sandbox)
     assert snapshot(sandbox.checkout) == before
     assert (git_dir / "index").read_bytes() == index
-
-
-def test_status_during_a_rebase_by_the_user(sandbox):
-    sandbox.ok("apply")
-    k2 = sandbox.checkout
-    todo = {"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"}
-    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
-    found = status(sandbox)
-    assert "a rebase is in progress" in found["details"]
-    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, --skip, or --abort")
-    assert f"next: git -C {k2} rebase --continue, --skip, or --abort" in sandbox.ok("status")
-    git(k2, "rebase", "--abort")
-    assert status(sandbox)["next_command"] == ""
 
 
 # Kinds of the user's work, each as shell commands that do the work in the checkout.
@@ -147,7 +134,7 @@ NEXT_STEPS = {
     "another commit": ("git -C build/k2 checkout -q $pin~", "k2mps apply"),
     "another commit, and an edit": (
         "git -C build/k2 checkout -q $pin~; echo >>build/k2/CMakeLists.txt",
-        "commit the edits, or K2 stash; then k2mps status",
+        "k2mps apply",
     ),
     "applied, and no build": ("true", "k2mps build"),
     "applied, and patches changed": ("$change", "k2mps apply"),
@@ -155,8 +142,9 @@ NEXT_STEPS = {
     "a part of the series": ("git -C build/k2 checkout -q k2-mps~", "k2mps apply"),
     "an edit": ("$edit", "k2mps fold PATCH, or k2mps new SUBJECT"),
     "an edit, and patches changed": ("$edit; $change", "k2mps apply"),
-    "an edit of the pin": (
-        "git -C build/k2 checkout -q $pin; $edit",
+    "an edit of the pin": ("git -C build/k2 checkout -q $pin; $edit", "k2mps apply"),
+    "an edit of another branch": (
+        "git -C build/k2 checkout -q -b mine $pin; $edit",
         "commit the edits, or K2 stash; then k2mps status",
     ),
     "an edit that only the index has": (

@@ -91,18 +91,14 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
     message = error.strerror or str(error)
     if error.filename:
         message += f": {error.filename}"
-    if error.errno == errno.EPIPE:
-        advice = "let the other program read all of the output"
-        return errors.K2mpsError(message, next_command=advice)
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return errors.too_many_files(error.filename or "k2mps")
-    if "temporary directory" in message:  # Python found no writable folder for temporary files.
-        free = "free some space there, or name another folder in TMPDIR"
-        return errors.K2mpsError(message, next_command=f"{free}, then run the same command again")
+    writable = "make it, or its folder, readable and writable"
     remedies = {
+        errno.EPIPE: "let the other program read all of the output",
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), writable),
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
-        errno.EFBIG: errors.LARGER_FILES,
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
     }
-    remedy = remedies.get(error.errno, "make it, or its folder, readable and writable")
+    remedy = remedies.get(error.errno, "correct that")
+    if "temporary directory" in message:  # Python found no folder in which it can write a file.
+        remedy = "free some space there, or name another folder in TMPDIR"
     return errors.K2mpsError(message, next_command=f"{remedy}, then run the same command again")

@@ -94,10 +94,8 @@ def run(
     return Outcome(process.returncode, tuple(tail))
 
 
-def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
+def output(argv: Sequence[str]) -> str:
     """Runs a short command; returns its output, or "" if the command fails or is missing."""
-    argv = [str(word) for word in argv]
-    reporter.command(argv)
     try:
         result = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"

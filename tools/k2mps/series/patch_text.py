@@ -227,8 +227,9 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
     header = f"{patch.author}{patch.subject}{patch.status}"
     if not header.isprintable() or not patch.body.replace("\n", "").replace("\t", "").isprintable():
         return patch.subject_line, "the header or the body has control or invisible characters"
-    if any(map(TRAILER.fullmatch, patch.body.split("\n"))):
-        return patch.diff_line, "Upstream-Status and Patch-Filename do not belong in the body"
+    if any(line == "---" or TRAILER.fullmatch(line) for line in patch.body.split("\n")):
+        reason = "lines '---', Upstream-Status and Patch-Filename do not belong in the body"
+        return patch.diff_line, reason
     if patch.status.split(" ")[0] not in STATUSES:
         statuses = ", ".join(STATUSES)
         return patch.subject_line + 1, f"Upstream-Status is one of {statuses}, not {patch.status!r}"
@@ -261,8 +262,6 @@ def parse(name: str, raw: bytes) -> Patch:
         fields.get(key, "").strip() for key in ("From", "Date", "Subject", "Upstream-Status")
     )
     files = tuple(sorted({line[1:] for line in lines if line.startswith("\t")}))
-    for path in files:
-        check_path(path, f"patches/{name}", new=True)
     patch = Patch(name, subject, status, plain(body), files, diff, author, date)
     # The only valid text of this patch is the one that `render` writes.
     text = patch.render()
@@ -271,16 +270,23 @@ def parse(name: str, raw: bytes) -> Patch:
         if given != wanted:
             line = repr(os.fsdecode(wanted)) if wanted else "an empty line"
             raise _malformed(name, number, f"{line} is expected here")
-    refused = flaw(patch)
-    if refused:
-        raise _malformed(name, *refused)
-    check_diff(patch)
-    if not files and not diff:
-        raise _malformed(name, patch.diff_line, "the patch changes nothing")
+    check(patch)
     return patch
 
 
-def check_diff(patch: Patch) -> None:
+def check(patch: Patch) -> None:
+    """Raises `SeriesError` if a patch cannot be in patches/."""
+    for path in patch.new_files:
+        check_path(path, f"patches/{patch.name}", new=True)
+    refused = flaw(patch)
+    if refused:
+        raise _malformed(patch.name, *refused)
+    _check_diff(patch)
+    if not patch.new_files and not patch.diff:
+        raise _malformed(patch.name, patch.diff_line, "the patch changes nothing")
+
+
+def _check_diff(patch: Patch) -> None:
     """Raises `SeriesError` if a diff has a line that git would not write."""
     name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
     if b"\0" in diff:

@@ -76,7 +76,9 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     """Raises an error if no branch would lead to some commits of the user after the switch."""
     checkout, head = transaction.checkout, transaction.head
     checkout.check_at_rest()
-    transaction.check_head(tip)  # The `git rebase` of the advice below would leave HEAD.
+    # The `git rebase` of the advice below would leave HEAD, and overwrite ignored files.
+    transaction.check_head(tip)
+    transaction.check_in_the_way(tip)
     users = transaction.user_commits(tip)
     if users:
         raise errors.K2mpsError(

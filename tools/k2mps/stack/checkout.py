@@ -294,6 +294,10 @@ class Checkout:
         """Returns the command that checks out branch k2-mps, but overwrites no ignored file."""
         return f"{self.git_command} checkout --no-overwrite-ignore {BRANCH}"
 
+    def branch_for(self, commit: str) -> str:
+        """Returns the command that makes a branch of a commit to which perhaps no branch leads."""
+        return f"{self.git_command} branch mine-{commit[:12]}"
+
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
         operations = (
@@ -306,12 +310,11 @@ class Checkout:
         operation = self.operation_in_progress()
         if operation or edited:
             edits = f"uncommitted edits in {errors.some(edited)}"
-            advice = f"{self.git_command} status; finish, commit or stash that"
-            if self.rebase_was_killed():  # `git status` would say to continue the rebase.
-                advice = f"if git is not running any more, {self.undo_rebase()}"
             raise errors.K2mpsError(
                 f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
-                next_command=f"{advice}; then run the same command again",
+                # `git status` would say to continue a rebase that was killed.
+                next_command="k2mps status, which says how to end that; then the same command"
+                " again",
             )
 
     def commits(self, *revisions: str) -> list[Commit]:

@@ -111,22 +111,18 @@ def copy(checkout: Checkout, directory: Path) -> Checkout:
     return Checkout(directory, checkout.reporter)
 
 
-def fetch(
-    checkout: Checkout, title: str, failure: str, pin: Pin, *refs: str, options: str = ""
-) -> None:
+def fetch(checkout: Checkout, title: str, failure: str, pin: Pin, *refs: str) -> None:
     """Fetches refs of upstream into the checkout.
 
     Args:
       title, failure: texts for the user, see `repository.network`.
       refs: refspecs or ids of commits.
-      options: further options of `git fetch`, separated by blanks.
     Raises:
       UnreachableError: see `repository.network`.
     """
     from k2mps.core import repository
 
-    how = ("--no-tags", "--no-write-fetch-head", *options.split())
-    arguments = ("fetch", *how, "--", pin.url, *refs)
+    arguments = ("fetch", "--no-tags", "--no-write-fetch-head", "--", pin.url, *refs)
     repository.network(checkout.directory, title, failure, *arguments, reporter=checkout.reporter)
 
 

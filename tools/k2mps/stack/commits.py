@@ -34,6 +34,7 @@ from k2mps.series.hunks import edited
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.extraction import name_of
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
@@ -315,7 +316,7 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
             if picked.conflicts or picked.tree == tree:
                 conflicts = errors.some(picked.conflicts)
                 raise errors.K2mpsError(
-                    f"{commit.subject!r} does not apply any more",
+                    f"{name_of(commit) or commit} does not apply any more",
                     why=f"it changes the same lines of {conflicts}, or lines next to them"
                     if conflicts
                     else "it would change nothing any more",

@@ -31,11 +31,12 @@ def export(
       The plan of the written files, and the pin.
     """
     with begin(project, checkout) as transaction:
-        checkout.check_at_rest(checkout.changed_files().edited)
+        checkout.check_at_rest()
         pin = transaction.pin
         if onto and onto != pin.commit:
             pin = upstream.pin_at(checkout, pin, onto)
         commits = exportable(transaction, pin)
+        checkout.check_at_rest(checkout.changed_files().edited)
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
@@ -59,8 +60,8 @@ def export(
         if left_out:
             checkout.reporter.warn(
                 "the branch lacks changes of commits that it had before a rebase:"
-                f" {', '.join(map(str, left_out))}; `{checkout.git_command} cherry-pick` brings"
-                " back the commits that you still need"
+                f" {', '.join(map(str, left_out))}; `{checkout.git_command} cherry-pick -m 1`"
+                " brings back the commits that you still need"
             )
     return plan, pin
 
@@ -155,8 +156,9 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             back = back if transaction.user_commits() else "k2mps apply"
         elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
             # HEAD is detached: perhaps no branch leads to its commits.
-            mine = f"mine-{head.commit[:12]}"
-            back = f"{git_command} branch {mine}; {back}; {git_command} merge --ff-only {mine}"
+            back = f"{checkout.branch_for(head.commit)}; {back}"
+            if checkout.is_ancestor(head.tip, head.commit):
+                back += f"; {git_command} merge --ff-only {head.commit[:12]}"
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="patches are made from the commits on that branch",
@@ -173,8 +175,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
             again = f"{git_command} rebase --force-rebase {old[:12]}, then the same command again"
             advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
         if pin.commit != old:
-            rebase = f"rebase --onto {pin.commit[:12]} {(base or old)[:12]} {BRANCH}"
-            advice = f"{git_command} {rebase}, then the same command again"
+            first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
+            advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
             f" {pin.commit[:12]}",

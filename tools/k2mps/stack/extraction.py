@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
-from k2mps.core.git import quoted
 from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin
 from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
@@ -99,12 +98,9 @@ def _series(
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    where = quoted(checkout.directory)
-    remedy = (
-        "undo that in the edits; or, if the branch has the commit, in the commit, with"
-        f" git -C {where} rebase -i {pin[:12]}"
-    )
-    _check_followers(commits, where, pin)
+    rebase = f"{checkout.git_command} rebase -i {pin[:12]}"
+    remedy = f"undo that in the edits; or in the commit, if the branch has it, with {rebase}"
+    _check_followers(commits, rebase)
     changes_by_id = checkout.changes_of(commits)
     diffs = _diffs(checkout, commits)
     added = {
@@ -132,11 +128,8 @@ def _series(
             if conflict_markers.ADDED.search(patch.diff):
                 raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != old.get(name) and patch_text.parse(name, patch.render()) != patch:
-                raise errors.SeriesError(
-                    "a line of its message is '---', or has unusual white space",
-                    next_command=remedy,
-                )
+            if patch != old.get(name):
+                patch_text.check(patch)
         except errors.SeriesError as error:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
@@ -147,22 +140,23 @@ def _series(
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
+        remedy = f"k2mps fold adds edits to that patch, and {rebase} adds a commit to it"
         raise errors.K2mpsError(error.message, why=error.why, next_command=remedy) from None
     return Series(tuple(patches), files, groups)
 
 
-def _check_followers(commits: Sequence[Commit], where: str, pin: str) -> None:
+def _check_followers(commits: Sequence[Commit], rebase: str) -> None:
     """Raises K2mpsError if a commit is to become part of another commit.
 
     Args:
-      where: the checkout's directory, quoted for a shell.
+      rebase: the command with which the user changes commits.
     """
     for commit in commits:
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
                 f"commit {commit} is to become part of another one",
-                next_command=f"git -C {where} rebase -i --autosquash {pin[:12]}; then the same"
-                " command again",
+                next_command=f"{rebase} --autosquash, which drops the message of a fixup!; then"
+                " the same command again",
             )
 
 

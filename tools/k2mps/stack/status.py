@@ -95,7 +95,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         advice = "k2mps fold PATCH, or k2mps new SUBJECT"
     elif users and on_branch and not edited and _may_export(current):
         advice = "k2mps export"
-    elif edited and not changes:
+    elif edited and head.branch and not changes:
         advice = f"commit the edits, or {where} stash; then k2mps status"
     else:
         advice = APPLY

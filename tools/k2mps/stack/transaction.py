@@ -138,8 +138,8 @@ class Transaction:
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
-                " it; then the same command again",
+                next_command=f"{checkout.branch_for(head.commit)}, which keeps it; then the same"
+                " command again",
             )
 
     @functools.cached_property
@@ -211,7 +211,6 @@ class Transaction:
             before = checkout.commit_of("HEAD@{1}") or tip
             self.check_written(tip, before, head.tip or self.pin.commit)
         self._check_movable(tip)
-        self.check_in_the_way(tip)
         words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
         with interrupts.deferred():
             result = checkout.git.run(*words)
@@ -401,7 +400,10 @@ class Transaction:
 
     def _refusal(self, paths: list[str], command: str) -> errors.K2mpsError:
         """Returns the error for files of patches/ that someone changed after they were applied."""
-        why = f"git or an editor changed {errors.some(paths)}; {command} would overwrite the change"
+        why = (
+            f"git or an editor changed {errors.some(paths)}, or another clone of k2-mps uses this"
+            f" checkout; {command} would overwrite the change"
+        )
         advice = "k2mps apply, which says how to put your commits on top"
         for _, error in patch_folder.examine(self.project.patches)[1]:
             if isinstance(error, errors.K2mpsError):
