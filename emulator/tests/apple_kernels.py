@@ -355,15 +355,18 @@ _SPECIAL = {
 }
 
 
+# torch converts the arguments of these functions to float.
+_OF_FLOATS = ("digamma", "trigamma")
+
+
 def _special_math():
-    head = "".join(
-        f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
-        f" return static_cast<T>(c10::metal::{function}(x)); }}"
-        # Some functions have no instance for bfloat.
-        f" bfloat operator()(const bfloat x) {{"
-        f" return bfloat(c10::metal::{function}(static_cast<float>(x))); }} }};\n"
-        for name, function in _SPECIAL.items()
-    )
+    head = ""
+    for name, function in _SPECIAL.items():
+        x = "static_cast<float>(x)" if name in _OF_FLOATS else "x"
+        head += (
+            f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
+            f" return static_cast<T>(c10::metal::{function}({x})); }} }};\n"
+        )
     kernels = {}
     for operation in _SPECIAL:
         for type, metal in TORCH_TYPES.items():

@@ -12,7 +12,7 @@ SAMPLE = {
     "sort": ["carg_block_sort_float32_uint32_bn128_tn4"],
     "scan": ["contig_scan_reverse_exclusive_sum_float32_float32"],
     "reduce": ["all_reduce_sumint64", "row_reduce_simple_maxfloat16"],
-    "special_math": ["erfinv_dense_bfloat_bfloat"],
+    "special_math": ["bessel_j0_forward_dense_bfloat_bfloat", "trigamma_dense_half_half"],
     "ctc": ["ctc_loss_backward_collect_half_int_int32_t", "ctc_loss_float_long_int64_t"],
 }
 
