@@ -82,14 +82,15 @@ class Group:
     includes: the headers that the text includes.
     kernels:  {name: Kernel}.
     head:     a text after the headers.
-    source:   (repository, tag, path) of a further text, or None.
+    sources:  further texts, each a header of the wheel or (repository, tag, path).  Their own
+              instances are left out.
     """
 
     wheel: str
     includes: list
     kernels: dict
     head: str = ""
-    source: tuple | None = None
+    sources: tuple = ()
 
 
 # ---- Arguments
@@ -187,6 +188,8 @@ def _binary():
     arithmetic = "Add Divide Maximum Minimum Multiply Subtract Power Remainder".split()
     for operation in arithmetic + compare + floats + bits:
         types = FLOATS + ("int32", "uint8", "int64")
+        if operation in ("Maximum", "Minimum"):
+            types += ("uint32", "uint64")
         if operation in floats:
             types = FLOATS
         if operation in bits:
@@ -286,6 +289,33 @@ def _scan():
     return Group(MLX, _mlx("binary_ops.h", "scan.h"), kernels)
 
 
+def _strided_scan():
+    kernels = {}
+    rows, size, stride = 2, 70, 41
+    for operation, function in (("sum", "CumSum"), ("prod", "CumProd"), ("max", "CumMax")):
+        for type in ("float32", "float16", "int32", "uint32", "int64"):
+            for inclusive in (True, False):
+                for reverse in (False, True):
+                    kind = ("reverse_" if reverse else "") + ("in" if inclusive else "ex")
+                    name = f"strided_scan_{kind}clusive_{operation}_{type}_{type}"
+                    metal = TYPES[type][0]
+                    reads = 2 if type.endswith("64") else 4
+                    flags = f"{reads}, {str(inclusive).lower()}, {str(reverse).lower()}"
+                    source = values(name, type, rows * size * stride, special=False)
+                    if operation == "prod" and type in FLOATS:
+                        source = np.sign(source)
+                    blocks, threads = (stride + 31) // 32, 32 // reads * 32
+                    numbers = [_number("u8", n) for n in (size, stride, blocks)]
+                    kernels[name] = Kernel(
+                        f"strided_scan<{metal}, {metal}, {function}<{metal}>, {flags}>",
+                        [source, _empty(type, source.size), *numbers],
+                        _floats(1, type),
+                        (threads, rows * blocks, 1),
+                        (threads, 1, 1),
+                    )
+    return Group(MLX, _mlx("binary_ops.h", "scan.h"), kernels)
+
+
 def _reduce():
     kernels = {}
     for operation, function in (("sum", "Sum"), ("prod", "Prod"), ("min", "Min"), ("max", "Max")):
@@ -338,7 +368,7 @@ def _arg_reduce():
             kernels[name] = Kernel(text, buffers, {}, (64, rows, 1), (64, 1, 1))
     path = "mlx/backend/metal/kernels/arg_reduce.metal"
     source = ("https://github.com/ml-explore/mlx.git", "v0.32.1", path)
-    return Group(MLX, [], kernels, source=source)
+    return Group(MLX, [], kernels, sources=(source,))
 
 
 # ---- torch
@@ -355,15 +385,18 @@ _SPECIAL = {
 }
 
 
+# torch converts the arguments of these functions to float.
+_OF_FLOATS = ("digamma", "trigamma")
+
+
 def _special_math():
-    head = "".join(
-        f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
-        f" return static_cast<T>(c10::metal::{function}(x)); }}"
-        # Some functions have no instance for bfloat.
-        f" bfloat operator()(const bfloat x) {{"
-        f" return bfloat(c10::metal::{function}(static_cast<float>(x))); }} }};\n"
-        for name, function in _SPECIAL.items()
-    )
+    head = ""
+    for name, function in _SPECIAL.items():
+        x = "static_cast<float>(x)" if name in _OF_FLOATS else "x"
+        head += (
+            f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
+            f" return static_cast<T>(c10::metal::{function}({x})); }} }};\n"
+        )
     kernels = {}
     for operation in _SPECIAL:
         for type, metal in TORCH_TYPES.items():
@@ -375,6 +408,44 @@ def _special_math():
     return Group(TORCH, ["c10/metal/special_math.h", "c10/metal/indexing.h"], kernels, head=head)
 
 
+def _sort_block():
+    kernels = {}
+    rows = 2
+    for type, metal in (*TORCH_TYPES.items(), ("int32", "int"), ("int64", "long")):
+        for threads, size in ((32, 100), (128, 500)):
+            for stable in (False, True):
+                name = f"sort_block_{metal}_tptg{threads}{'_stable' * stable}"
+                buffers = [values(name, type, rows * size), _empty(type, rows * size)]
+                buffers += [_empty("int64", rows * size), _number("i4", size)]
+                buffers += [np.array([1, size]), np.array([stable])]
+                text = f"sort_block<{metal}, {threads}, 4, {str(stable).lower()}>"
+                grid = ((threads, rows, 1), (threads, 1, 1))
+                kernels[name] = Kernel(text, buffers, _floats(1, type), *grid)
+    return Group(TORCH, _SORT_HEADERS, kernels, sources=_SORT_SOURCES)
+
+
+def _radix_count():
+    kernels = {}
+    rows, blocks = 2, 2
+    for type, metal, threads, each, bits in (
+        ("float32", "float", 512, 4, 8),
+        ("float16", "half", 1024, 4, 8),
+        ("bfloat16", "bfloat", 1024, 4, 8),
+        ("int32", "int", 512, 4, 8),
+        ("uint8", "uchar", 512, 8, 4),
+    ):
+        name = f"radix_count_{metal}_{bits}bit"
+        size = threads * each + 100
+        buffers = [values(name, type, rows * size), _empty("uint32", rows * blocks << bits)]
+        buffers += [np.array([size, blocks, 0, 0], np.int32), np.array([False])]
+        text = f"radix_count<{metal}, {threads}, {each}, {bits}>"
+        grid = ((threads * blocks, rows, 1), (threads, 1, 1))
+        kernels[name] = Kernel(text, buffers, {}, *grid)
+    return Group(TORCH, _SORT_HEADERS, kernels, sources=_SORT_SOURCES)
+
+
+_SORT_HEADERS = ["c10/metal/common.h", "c10/metal/indexing.h", "c10/metal/utils.h"]
+_SORT_SOURCES = tuple(f"ATen/native/mps/kernels/{name}.h" for name in ("SortMerge", "SortRadix"))
 _TIMES, _BATCH, _LABELS = 20, 3, 11
 _TARGETS = [5, 0, 3]
 _INPUTS = [20, 12, 9]
@@ -439,7 +510,7 @@ def _ctc():
                 )
     path = "aten/src/ATen/native/mps/kernels/LossCTC.metal"
     source = ("https://github.com/pytorch/pytorch.git", "v2.14.1", path)
-    return Group(TORCH, [], kernels, source=source)
+    return Group(TORCH, [], kernels, sources=(source,))
 
 
 GROUPS = {
@@ -448,9 +519,12 @@ GROUPS = {
     "softmax": _softmax,
     "sort": _sort,
     "scan": _scan,
+    "strided_scan": _strided_scan,
     "reduce": _reduce,
     "arg_reduce": _arg_reduce,
     "special_math": _special_math,
+    "sort_block": _sort_block,
+    "radix_count": _radix_count,
     "ctc": _ctc,
 }
 
@@ -528,14 +602,11 @@ def text_of(group, names):
     """Returns the text of a group's kernels, with its headers in place."""
     lines = ["#include <metal_stdlib>", "using namespace metal;"]
     lines += [f'#include "{header}"' for header in group.includes]
-    if group.source:
-        source = _checkout(*group.source).read_text()
+    for source in group.sources:
+        path = headers(group.wheel) / source if isinstance(source, str) else _checkout(*source)
         # Only the instances below are compiled, under the names that they have in the .metallib.
-        lines.append(
-            re.sub(
-                r"^\s*(instantiate|INSTANTIATE)_\w+\(.*?\);?\s*(?://.*)?$", "", source, flags=re.M
-            )
-        )
+        instance = r"^\s*(instantiate|INSTANTIATE)_\w+\(.*?\);?\s*(?://.*)?$"
+        lines.append(re.sub(instance, "", path.read_text(), flags=re.M))
     lines.append(group.head)
     for name in names:
         text = group.kernels[name].text

@@ -5,7 +5,7 @@
 From torch 2.14 on, torch has kernels of ctc_loss for mps.  The program runs these kernels as
 Apple's compiler compiled them, from the wheel of torch for macOS, in the emulator.  The commands
 around the kernels are those of torch's ATen/native/mps/operations/LossOps.mm.  The other side is
-torch.nn.functional.ctc_loss after k2.mps.install_ctc_loss().  Both sides get log_probs on mps, and
+torch.nn.functional.ctc_loss after k2_mac.install_ctc_loss().  Both sides get log_probs on mps, and
 compute the losses and the gradient.  The program prints a row for each side:
 
 - commands: kernels, and torch's operators that give work to the GPU
@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from k2mps.build.environment import Environment
 from k2mps.core import errors, project
 
+import k2_mac
 from k2_mps_tests import ending
 from k2_mps_tests.apple import wheels
 from k2_mps_tests.benchmarks.step_cost import MEGABYTE, Bytes, Peak, bytes_of_kernels
@@ -156,7 +157,7 @@ def main():
     arguments = log_probs.to("mps"), targets.to("mps"), frames, lengths
     kernels = Torch(torch.mps.load_metallib(library.content))
     rows = {"torch's ctc_loss": row_of(kernels.loss_and_gradient, arguments, kernels)}
-    k2.mps.install_ctc_loss(force=True)
+    k2_mac.install_ctc_loss(force=True)
     rows["k2's ctc_loss"] = row_of(ours, arguments)
     print("| emulated | commands | waits | MB | peak MB | error of loss | error of gradient |")
     print("|---|---|---|---|---|---|---|")

@@ -167,3 +167,23 @@ def test_the_replay_of_a_recording_gives_the_same_results(monkeypatch, tmp_path)
     assert names == ["ctc_loss_with_gradient_float", "mutual_information_recursion_with_gradient"]
     for name in names:
         assert replay(["check", str(tmp_path / name)]) == 0
+
+
+@pytest.mark.k2
+def test_torchs_own_ctc_loss_is_counted_beside_k2s(monkeypatch, capsys, request):
+    import k2_mac
+    from k2_mps_tests.benchmarks import torch_ctc
+
+    monkeypatch.setattr(sys, "argv", ["torch_ctc"])
+    for name, value in {"FRAMES": 100, "LABELS": 20, "LENGTH": 16}.items():
+        monkeypatch.setattr(torch_ctc, name, value)
+    request.addfinalizer(k2_mac.uninstall_ctc_loss)
+    status = torch_ctc.main()
+    out = capsys.readouterr().out
+    if status == torch_ctc.UNREACHABLE:
+        pytest.skip(out)
+    rows = [line.strip("| ").split(" | ") for line in out.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["torch's ctc_loss", "k2's ctc_loss"]
+    for row in rows:
+        assert all(float(number) > 0 for number in row[1:5])
+        assert float(row[5]) < 1e-5 and float(row[6]) < 1e-2

@@ -1,5 +1,6 @@
 """Mesa's compiler for the M1 compiles k2's kernels as k2_mps_tests/agx/kernels.toml says."""
 
+import re
 import shutil
 
 import pytest
@@ -59,6 +60,37 @@ def test_the_threads_of_a_core():
     assert row.threads_of_core == 1024
     assert row._replace(threads=512).threads_of_core == 768
     assert row._replace(threads=128, registers=128).threads_of_core == 384
+
+
+# {file of kernels: the floats from the row of one lane to the row of the next}, where the lanes of
+# a simdgroup use rows of an array in threadgroup memory.
+ROWS = {
+    "mutual_information": "kTileStride",
+    "rnnt_pruned": "kRpRows",
+    "rnnt_smoothed": "kSmoothedTile + 1",
+}
+
+
+def number(text, expression):
+    """Returns the value of an expression of the constants that a kernel's text defines."""
+    while names := re.findall(r"[a-z]\w*", expression, re.IGNORECASE):
+        for name in names:
+            defined = re.search(rf"\b{name} = ([^,;/}}]+)", text)[1]
+            expression = expression.replace(name, f"({defined.strip()})")
+    return eval(expression)
+
+
+@pytest.mark.parametrize("file", ROWS)
+def test_the_rows_of_lanes_are_in_different_banks(file):
+    text = sources.text(file)
+    floats = number(text, ROWS[file])
+    assert model.cycles_of_load(4 * floats) == model.cycles_of_load(4), floats
+
+
+def test_the_cycles_of_a_load():
+    found = [model.cycles_of_load(stride) for stride in (4, 8, 12, 16, 36, 132, 252, 256)]
+    assert found == [1.45, 1.45, 1.45, 2, 1.45, 1.45, 1.45, 32]
+    assert number("enum { kA = 4, kB = kA + 1 };", "kA * kB") == 20
 
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it():

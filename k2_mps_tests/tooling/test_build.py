@@ -206,6 +206,16 @@ def test_the_progress_names_the_file_of_ninjas_last_step(sandbox):
     assert {name for _, total, name in progress.steps if total == 3} >= {"answer.cc.o"}
 
 
+def test_the_origin_says_whether_kernels_were_to_be_compiled(sandbox, monkeypatch):
+    monkeypatch.setattr(doctor, "assembler", lambda: doctor.Check("llvm-as-14", "", "here"))
+    sandbox.ok("apply")
+    here = environment.Environment(project.Project(sandbox.root))
+    for asked in (False, True):
+        request = builder.Request(doctor.Device.CPU, metallib=asked)
+        built = builder.build(here, checkout.Checkout(sandbox.checkout), request)
+        assert built.origin["metallib"] is asked
+
+
 def test_a_second_build_runs_ninja_alone(sandbox):
     build(sandbox)
     before = support.snapshot(sandbox.checkout)

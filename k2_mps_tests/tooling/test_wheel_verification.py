@@ -190,6 +190,21 @@ def test_compiled_kernels_are_checked(case, tmp_path):
     assert found() == []
 
 
+@pytest.mark.parametrize("promised", [True, False])
+def test_promised_kernels_must_be_there(case, promised):
+    """The description of the wheel says whether the kernels were compiled; no library has any."""
+    description = dataclasses.replace(
+        case.description, origin={**case.description.origin, "metallib": promised}
+    )
+    contents.pack(case.path, description, {**case.files, **contents.metadata_files(description)})
+    wheel = WheelFile(case.path)
+    assert list(verify(wheel, case.reference)) == []
+    told = "promises compiled kernels, but no library has any"
+    expected = [expectations.Problem("kernels", case.of_info("k2mps.json"), told)]
+    environment = types.SimpleNamespace(project=types.SimpleNamespace(root=None))
+    assert list(compiled_kernels(wheel, environment)) == expected * promised
+
+
 @pytest.mark.parametrize(
     "name, old, new, checks",
     [

@@ -375,6 +375,7 @@ class _BuildTree:
             "dirty": patched_tree is None or dirty,
             "headers": headers,
             "kernels": kernels,
+            "metallib": request.metallib,
             "patched_tree": patched_tree,
             "series": patched_tree and series_id(self._checkout),
             "torch": self.torch,

@@ -105,9 +105,15 @@ def compiled_kernels(wheel: WheelFile, environment: Environment) -> Iterator[Pro
     if wheel.origin["built"].startswith(provenance.NATIVE):
         return
     root = environment.project.root
-    for name, content in sorted(wheel.files.items()):
-        if not LIBRARY.fullmatch(name) or _METALLIB not in content:
-            continue
+    having = {
+        name: content
+        for name, content in sorted(wheel.files.items())
+        if LIBRARY.fullmatch(name) and _METALLIB in content
+    }
+    if wheel.origin.get("metallib") and not having:
+        name = f"{wheel.info}/{provenance.FILE}"
+        yield Problem("kernels", name, "promises compiled kernels, but no library has any")
+    for name, content in having.items():
         with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
             library = Path(folder, "library")
             library.write_bytes(content)

@@ -119,10 +119,13 @@ inline int64_t ThreadsOfFsa(int64_t num_states, int64_t num_fsas,
    divided by the number of threadgroups that all cores hold at once, rounded
    up.
 
-   A core of Apple's GPUs has about 60 KiB of threadgroup memory.  A core also
-   has registers for 416 threads of 128 registers each; no thread can have more
-   registers.  If a threadgroup of the kernel may have more than 416 threads,
-   Metal gives each thread fewer registers.
+   A core of Apple's GPUs has about 60 KiB of threadgroup memory.  A core of an
+   M1 also has registers for 384 threads of 128 registers each; no thread can
+   have more registers.  If a threadgroup of the kernel may have more than 384
+   threads, Metal gives each thread fewer registers.  The 384 are of the table
+   in Mesa's driver for the M1 (src/asahi/compiler/agx_performance.c).  From the
+   M3 on, registers do not limit the number of threads in this way, so a core
+   may hold more of them.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
    @param [in] grid   As for Launch().
@@ -130,7 +133,7 @@ inline int64_t ThreadsOfFsa(int64_t num_states, int64_t num_fsas,
  */
 inline int64_t NumWaves(const std::string &source, const std::string &kernel,
                         const torch::Tensor &device_of, Grid grid) {
-  constexpr uint32_t kThreadsOfCore = 416, kBytesOfCore = 60 << 10;
+  constexpr uint32_t kThreadsOfCore = 384, kBytesOfCore = 60 << 10;
   const uint32_t threads = std::max(
                      kThreadsOfCore,
                      MaxThreadsPerThreadgroup(source, kernel, device_of)),

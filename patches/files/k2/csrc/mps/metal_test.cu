@@ -147,14 +147,18 @@ TEST_F(MetalTest, LaunchInPartsDividesALongKernel) {
 
 TEST_F(MetalTest, NumWavesDependsOnRegistersAndThreadgroupMemory) {
   const uint32_t cores = mps::NumCores();
-  auto waves = [&](const char *kernel, uint32_t threadgroups) {
-    return mps::NumWaves("metal_test", kernel, x_, {threadgroups, 128});
+  auto waves = [&](const char *kernel, uint32_t threadgroups,
+                   uint32_t threads = 128) {
+    return mps::NumWaves("metal_test", kernel, x_, {threadgroups, threads});
   };
-  // A core has registers for three threadgroups of 128 threads.  A core has
-  // threadgroup memory for two threadgroups of much_memory.
+  // A core has registers for three threadgroups of 128 threads, or twelve of 32
+  // threads.  A core has threadgroup memory for two threadgroups of
+  // much_memory.
   EXPECT_EQ(waves("few_threads", 1), 1);
   EXPECT_EQ(waves("few_threads", 3 * cores), 1);
   EXPECT_EQ(waves("few_threads", 3 * cores + 1), 2);
+  EXPECT_EQ(waves("few_threads", 12 * cores, 32), 1);
+  EXPECT_EQ(waves("few_threads", 12 * cores + 1, 32), 2);
   EXPECT_EQ(waves("much_memory", 2 * cores), 1);
   EXPECT_EQ(waves("much_memory", 2 * cores + 1), 2);
   EXPECT_EQ(waves("much_memory", 20 * cores), 10);

@@ -335,11 +335,14 @@ kernel void rnnt_pruned_backward(
     uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const int T = params.T, R = params.R, C = params.C;
-  const ulong index = ulong(group) * kSimdgroups + simdgroup,
-              frame = index / ulong(R);
-  if (frame >= ulong(params.B) * ulong(T)) return;
-  const int b = int(frame / ulong(T)), t = int(frame % ulong(T)),
-            j = int(index % ulong(R));
+  // An int can count all rows.  These are uint, because a GPU takes hundreds of
+  // instructions to divide a ulong.
+  const uint number = group * uint(kSimdgroups) + simdgroup,
+             frame = number / uint(R);
+  if (frame >= uint(params.B) * uint(T)) return;
+  const int b = int(frame / uint(T)), t = int(frame % uint(T)),
+            j = int(number % uint(R));
+  const ulong index = number;
   const Bounds bounds = GetBounds(params, boundary, b);
   const Row row = GetRow(params, symbols, ranges, bounds, index, b, t, j);
   // The gradients of the row's px and py.

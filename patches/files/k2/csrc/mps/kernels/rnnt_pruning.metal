@@ -140,15 +140,17 @@ kernel void rnnt_prune(device const Number *am [[buffer(kRnntPruningAm)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint lane [[thread_index_in_simdgroup]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const ulong row = ulong(group) * (kRnntPruningRowThreads / kSimdWidth) +
-                    simdgroup,
-              frame = row / ulong(params.R), D = ulong(params.D);
-  if (frame >= ulong(params.B) * ulong(params.T)) return;
+  // An int can count all rows.  These are uint, because a GPU takes hundreds of
+  // instructions to divide a ulong.
+  const uint number =
+                 group * uint(kRnntPruningRowThreads / kSimdWidth) + simdgroup,
+             frame = number / uint(params.R), b = frame / uint(params.T);
+  if (frame >= uint(params.B) * uint(params.T)) return;
+  const ulong row = number, D = ulong(params.D);
   const long at = ranges[row];
   const bool is_valid = at >= 0 && at <= params.S;
-  const ulong b = frame / ulong(params.T);
-  lm += (b * ulong(params.S + 1) + ulong(is_valid ? at : 0)) * D;
-  am += frame * D;
+  lm += (ulong(b) * ulong(params.S + 1) + ulong(is_valid ? at : 0)) * D;
+  am += ulong(frame) * D;
   out += row * D;
   for (ulong d = lane; d < D; d += kSimdWidth) {
     const Number value =
