@@ -22,6 +22,7 @@
 #  ctest --verbose -R edited_fsa_test_py
 
 import itertools
+import threading
 import unittest
 
 import k2
@@ -403,10 +404,69 @@ class TestEditedFsa(unittest.TestCase):
             fsas = _lattice(device)
             weight = torch.ones(fsas.num_arcs, device=device,
                                 requires_grad=True)
+            scores = fsas.scores.tolist()
             loss = (fsas.scores * weight).sum()
             fsas.scores = _other_scores(fsas)
-            with self.assertRaisesRegex(RuntimeError, 'inplace operation'):
-                loss.backward()
+            loss.backward()
+            self.assertEqual(weight.grad.tolist(), scores)
+
+    def test_an_assignment_leaves_the_old_scores(self):
+        for device in self.devices:
+            fsas = _lattice(device)
+            old = fsas.scores
+            scores = old.tolist()
+            tot_scores = _tot_scores(fsas, True, True).item()
+            other = fsas.clone()
+            other.scores = fsas.scores
+            fsas.scores = fsas.scores * 2
+            self.assertEqual(old.tolist(), scores)
+            self.assertEqual(_tot_scores(other, True, True).item(), tot_scores)
+            fsas.scores = old
+            self.assertEqual(_tot_scores(fsas, True, True).item(), tot_scores)
+
+    def test_a_graph_without_a_gradient_gets_other_scores(self):
+        for device in self.devices:
+            for function in (k2.intersect_dense, k2.ctc_loss):
+                gradients = []
+                for edit in (False, True):
+                    graphs, dense = _graphs(device), _dense(device)
+                    leaf = dense.scores.requires_grad_(True)
+                    ans = function(graphs, dense, output_beam=100)
+                    loss = (ans if function is k2.ctc_loss else
+                            _tot_scores(ans, True, True))
+                    if edit:
+                        graphs.scores = graphs.scores * 0.3
+                    loss.backward()
+                    gradients.append(leaf.grad.tolist())
+                self.assertEqual(*gradients)
+
+    def test_labels_of_two_fsas_of_one_dict(self):
+        for device in self.devices:
+            saved = _graphs(device).as_dict()
+            graphs, others = k2.Fsa.from_dict(saved), k2.Fsa.from_dict(saved)
+            graphs.labels[graphs.labels == 3] = 2
+            with self.assertRaisesRegex(RuntimeError, 'labels'):
+                others.properties
+
+    def test_threads_read_scores_that_have_changed(self):
+        for device in self.devices:
+            fsas = k2.linear_fsa([[1] * 300] * 20, device=device)
+            fsas.scores = leaf = fsas.scores.clone()
+            for value in range(1, 21):
+                leaf.fill_(value)
+                barrier = threading.Barrier(3)
+                found = []
+
+                def read():
+                    barrier.wait()
+                    found.append(fsas.get_tot_scores(True, True).tolist())
+
+                threads = [threading.Thread(target=read) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(found, [[301. * value] * 20] * 3)
 
     def test_scores_times_a_learned_scale(self):
         for device in self.devices:

@@ -45,6 +45,30 @@ class TestMpsEditedFsa(edited_fsa_test.TestEditedFsa):
             with mock.patch.dict(os.environ, {'K2_MPS_FORCE': computes}):
                 super().run(result)
 
+    def test_index_after_a_copy(self):
+        '''A copy of the arcs has the index of the labels that it has.'''
+        for edit in (lambda graphs: graphs.clone(), _with_other_scores):
+            graphs = edited_fsa_test._graphs(self.devices[0])
+            graphs.labels = edited_fsa_test._other_labels(graphs)
+            edited_fsa_test._ctc_loss(graphs, True, None)
+            graphs = edit(graphs)
+            # An edit that k2 refuses only where it reads the properties.
+            graphs.labels[(graphs.labels == 1).nonzero()[0]] = 2
+            expected = k2.Fsa(graphs.arcs.clone())
+            self.assertEqual(_gradient(graphs), _gradient(expected))
+
+
+def _gradient(graphs):
+    dense = edited_fsa_test._dense(graphs.device)
+    scores = dense.scores.requires_grad_(True)
+    k2.ctc_loss(graphs, dense, output_beam=100).backward()
+    return scores.grad.tolist()
+
+
+def _with_other_scores(graphs):
+    graphs.scores = graphs.scores * 1
+    return graphs
+
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')

@@ -97,6 +97,13 @@ class TestPickleRagged(unittest.TestCase):
         found.scores.zero_()
         self.assertNotEqual(str(found), str(dense))
 
+    def test_copy_has_the_attributes(self):
+        dense = _objects('cpu')[-1]
+        dense.name = 'a'
+        found = copy.copy(dense)
+        self.assertEqual(found.name, 'a')
+        self.assertIs(found.scores, dense.scores)
+
     def test_map_location(self):
         for device in self.devices:
             fsas = k2.linear_fsa([[1], [2, 3]], device=device)

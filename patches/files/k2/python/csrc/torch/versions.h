@@ -20,6 +20,7 @@
 #define K2_PYTHON_CSRC_TORCH_VERSIONS_H_
 
 #include <memory>
+#include <unordered_map>
 
 #include "k2/csrc/fsa.h"
 #include "k2/python/csrc/torch.h"
@@ -57,6 +58,26 @@ inline ArcVersions &VersionsOf(FsaOrVec &arcs) {
   std::shared_ptr<void> &versions = arcs.values.GetRegion()->versions;
   if (versions == nullptr) versions = std::make_shared<ArcVersions>();
   return *static_cast<ArcVersions *>(versions.get());
+}
+
+/* Called for arcs that are the memory of a tensor.  If the memory is that of
+   other arcs, too, the versions are theirs.  The caller must hold the GIL. */
+inline void ShareVersions(FsaOrVec &arcs) {
+  static auto *of_memory = new std::unordered_map<void *, std::weak_ptr<void>>;
+  static size_t limit = 64;  // entries that may be there before some are erased
+  const RegionPtr &region = arcs.values.GetRegion();
+  std::weak_ptr<void> &known = (*of_memory)[region->data];
+  region->versions = known.lock();
+  VersionsOf(arcs);
+  known = region->versions;
+  if (of_memory->size() <= limit) return;
+  for (auto entry = of_memory->begin(); entry != of_memory->end();) {
+    if (entry->second.expired())
+      entry = of_memory->erase(entry);
+    else
+      ++entry;
+  }
+  limit = 2 * of_memory->size() + 64;
 }
 
 inline void SetVersion(const torch::Tensor &tensor,
