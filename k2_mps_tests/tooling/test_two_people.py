@@ -29,8 +29,12 @@ def fold(project, branch, patch, path, old, new):
 
 
 def make_patch(project):
-    """Makes a patch that adds a line after line 20 of context.h, and commits it on branch a."""
+    """Makes a patch that adds a line after line 20 of context.h, and commits it on branch a.
+
+    The commit adds a page, too.
+    """
     support.edit(project.checkout / CONTEXT, "line 20\n", "line 20\nmine\n")
+    support.write(project.root, {"page.md": "theirs\n"})
     git(project.root, "checkout", "--quiet", "-b", "a")
     project.ok("new", "context: mine")
     git(project.root, "add", "--all")
@@ -129,7 +133,8 @@ def apply_both_after_a_conflict(project):
 
 def finish_merge(project, branch):
     """Ends a merge as docs/contributing.md says: the branch k2-mps has the patches of both."""
-    git(project.root, "merge", "--quiet", "--strategy=ours", "--no-commit", branch)
+    support.shell(project.root, f"git merge --quiet --no-commit {branch} || true")
+    git(project.root, "restore", "--source=HEAD", "--staged", "--worktree", "patches")
     project.ok("export")
     git(project.root, "add", "patches")
     git(project.root, "commit", "--quiet", "-m", "merge")
@@ -159,6 +164,7 @@ def test_a_new_patch_that_conflicts_is_picked_by_git(project):
     finish_merge(project, "a")
     assert "twenty\nmine\n" in (k2 / CONTEXT).read_text()
     assert project.order()[-1] == "context-mine.patch"
+    assert (project.root / "page.md").read_text() == "theirs\n"
 
 
 def test_a_changed_patch_that_conflicts_is_rebased_by_git(project):
