@@ -122,6 +122,11 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
     assert "patches/python-add-only-new-files.patch" in message
     assert re.search(r"next: git .* cherry-pick .* if you mean to drop them, .*--prune", message)
     assert patches(sandbox) == before
+    # The command would overwrite this file.
+    support.write(k2, {".git/info/exclude": "/k2/python/\n", "k2/python/k2/mps/tool": "mine\n"})
+    assert "files are in the way" in sandbox.fails(1, "export")
+    support.write(k2, {".git/info/exclude": ""})
+    (k2 / "k2/python/k2/mps/tool").unlink()
     sandbox.ok("export", "--prune")
     assert not (sandbox.root / "patches/python-add-only-new-files.patch").exists()
     assert not (sandbox.root / "patches/files/k2/python").exists()

@@ -30,6 +30,26 @@ def test_the_state_is_absent_then_pristine_then_applied(sandbox):
     assert sandbox.state() == "pristine"
 
 
+FILE = "k2/csrc/array.cu"
+EXCHANGES = {
+    "a folder for a file": (f"rm {FILE}; mkdir {FILE}; echo mine > {FILE}/part.cu"),
+    "a file for a folder": ("rm -r k2/csrc; echo mine > k2/csrc"),
+}
+
+
+@pytest.mark.parametrize("script", EXCHANGES.values(), ids=EXCHANGES)
+def test_status_advises_no_command_that_deletes_what_replaced_a_file(sandbox, k2, script):
+    """git deletes it with `stash` and `restore`, and keeps it nowhere."""
+    support.write(k2, {"k2/csrc/context.h": "mine\n"})
+    support.shell(k2, f"git commit --quiet --all -m mine; {script}")
+    found = status(sandbox)
+    assert FILE in found["edited_files"]
+    said = " ".join([*found["details"], found["next_command"]])
+    assert "git stash, restore and checkout would delete it" in said
+    assert "move what is there away" in found["next_command"]
+    assert "restore --staged" not in said and " stash;" not in said
+
+
 @pytest.mark.parametrize("applied", [False, True])
 def test_status_lists_edited_files(sandbox, applied):
     sandbox.ok("apply") if applied else sandbox.obtain()

@@ -127,8 +127,8 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
             " patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
             next_command="commit the edits there, too, then k2mps export; or"
-            f" {git_command} stash, k2mps export, {git_command} stash pop, then the same command"
-            " again",
+            f" {git_command} stash -u, k2mps export, {git_command} stash pop, then the same"
+            " command again",
         )
 
 

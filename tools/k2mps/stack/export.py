@@ -112,11 +112,13 @@ def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
     checkout = transaction.checkout
     old = transaction.applied.tip if transaction.applied else transaction.tip()
     commits = checkout.commits(f"{transaction.pin.commit}..{old}")
-    lost = [one.id[:12] for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
+    lost = [one for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
     if not lost:
         return ""
+    transaction.check_in_the_way(transaction.head.commit, lost)
+    names = " ".join(one.id[:12] for one in lost)
     return (
-        f"{checkout.git_command} cherry-pick {' '.join(lost)}, which brings them back at the end of"
+        f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of"
         " the series; then the same command again; or, if you mean to drop them, "
     )
 

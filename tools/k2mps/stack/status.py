@@ -6,10 +6,12 @@ The tool's ref (see applied.py) tells which version of patches/ was applied.
 import dataclasses
 import enum
 import os
+from pathlib import Path
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.stack import commits
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
 from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
@@ -64,7 +66,17 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
         if state is not State.OTHER_COMMIT:
             state = State.EDITED
-    deleted = [path for path in edited if not os.path.lexists(checkout.directory / path)]
+    exchanged = [path for path in edited if _is_exchanged(checkout.directory, path)]
+    if exchanged:
+        details.append(
+            f"a folder is where a file was, or a file where a folder was: {errors.some(exchanged)};"
+            " git stash, restore and checkout would delete it"
+        )
+    deleted = [
+        path
+        for path in edited
+        if path not in exchanged and not os.path.lexists(checkout.directory / path)
+    ]
     if deleted:
         restore = f"{checkout.git_command} restore --staged --worktree -- FILE brings a file back"
         details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
@@ -96,12 +108,24 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     elif users and on_branch and not edited and _may_export(current):
         advice = "k2mps export"
     elif edited and head.branch and not changes:
-        advice = f"commit the edits, or {where} stash; then k2mps status"
+        put_away = "move what is there away" if exchanged else f"{where} stash"
+        advice = f"commit the edits, or {put_away}; then k2mps status"
     else:
         advice = APPLY
     return Status(
         state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others))
     )
+
+
+def _is_exchanged(checkout: Path, path: str) -> bool:
+    """Whether a folder is where the checkout's commit has a file, or a file where it has a folder.
+
+    Args:
+      path: the file's path in the commit.
+    """
+    folders = [checkout / folder for folder in commits.folders_of(path)]
+    is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
+    return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
 
 
 def _may_export(current: Transaction) -> bool:
