@@ -52,7 +52,7 @@ def test_host_and_gpu_make_the_same_index(graph, by_host):
     expected = _expected(graph)
     on_mps = graph.to(MPS)
     made = GraphIndex(on_mps, by_host)
-    made.fill(on_mps)
+    made.fill()
     found = _members(made.index)
     for name in MEMBERS:
         assert torch.equal(found[name], expected[name]), name
