@@ -225,6 +225,16 @@ def test_a_wrong_value_of_the_tools_ref_is_replaced(sandbox, k2):
         support.shell(sandbox.root.parent, "rm -rf own")
 
 
+def test_fold_is_refused_if_head_is_not_the_series(sandbox, k2):
+    edit(k2)
+    git(k2, "commit", "--quiet", "--all", "-m", "mine")
+    edit(k2, "line 30\n", "thirty\n")
+    assert "k2mps export" in sandbox.fails(1, "fold", MPS)
+    git(k2, "checkout", "--quiet", CONTEXT)
+    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
+    assert "is not on branch k2-mps" in sandbox.fails(1, "fold", MPS)
+
+
 CHECKOUT_OF_BRANCH = "next: (git .* checkout --no-overwrite-ignore k2-mps)\n"
 
 

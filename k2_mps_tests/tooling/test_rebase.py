@@ -476,6 +476,13 @@ def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
     assert "why: git's message above has the reason\n" in message
 
 
+def test_commits_of_the_user_are_rebased_too(sandbox, k2):
+    support.commit(k2, "mine", {"mine": "1\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto)
+    assert (sandbox.root / "patches/mine.patch").exists() and sandbox.state() == "applied"
+
+
 def test_patches_that_were_not_applied_are_not_rebased(sandbox, k2):
     """Otherwise the export would refuse only after the user has resolved all conflicts."""
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)

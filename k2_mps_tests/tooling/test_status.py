@@ -89,6 +89,19 @@ def test_status_changes_nothing(sandbox):
     assert (git_dir / "index").read_bytes() == index
 
 
+def test_status_during_a_rebase_by_the_user(sandbox):
+    sandbox.ok("apply")
+    k2 = sandbox.checkout
+    todo = {"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"}
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
+    found = status(sandbox)
+    assert "a rebase is in progress" in found["details"]
+    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, --skip, or --abort")
+    assert f"next: git -C {k2} rebase --continue, --skip, or --abort" in sandbox.ok("status")
+    git(k2, "rebase", "--abort")
+    assert status(sandbox)["next_command"] == ""
+
+
 # Kinds of the user's work, each as shell commands that do the work in the checkout.
 WORK = {
     "an edit": "echo mine > k2/csrc/array.cu",

@@ -43,12 +43,26 @@ def rewrite(path: Path, changes: dict[str, bytes | None]) -> None:
                 archive.writestr(name, content)
 
 
-def test_a_file_that_is_cut_off_is_one_error(empty, good):
-    """A download may end early."""
-    data = good.read_bytes()
-    good.write_bytes(data[: len(data) // 2])
+def damage_stream(data: bytes) -> bytes:
+    at = data.index(b"k2/__init__.py") + len("k2/__init__.py")
+    return data[:at] + b"\xff" * 8 + data[at + 8 :]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda data: b"", "not a zip file"),
+    "text": (lambda data: b"text" * 100, "not a zip file"),
+    "cut off": (lambda data: data[: len(data) // 2], "not a zip file"),
+    "stream": (damage_stream, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_archive_is_one_error(empty, good, name):
+    change, text = DAMAGES[name]
+    good.write_bytes(change(good.read_bytes()))
     said = empty.fails(errors.CheckFailedError.exit_code, "wheel", "index", str(good.parent))
-    assert "not a zip file" in said
+    assert said.count("error: ") == 1 and text in said
+    assert text in refused(good)
 
 
 @pytest.mark.parametrize("content", [b"{", b"null", b'{"built": "native"}', None])

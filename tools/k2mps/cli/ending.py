@@ -91,9 +91,12 @@ def _of_the_system(error: OSError) -> errors.K2mpsError:
     message = error.strerror or str(error)
     if error.filename:
         message += f": {error.filename}"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return errors.too_many_files(error.filename or "k2mps")
     writable = "make it, or its folder, readable and writable"
     remedies = {
         errno.EPIPE: "let the other program read all of the output",
+        errno.EFBIG: errors.LARGER_FILES,
         **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), writable),
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
         **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),

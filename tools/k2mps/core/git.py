@@ -139,7 +139,7 @@ class Git:
           environment: further environment variables for the command.
         Raises:
           BusyError: another git command has locked a file.
-          K2mpsError: a signal has ended git, or the disk is full.
+          K2mpsError: a signal has ended git, the disk is full, or too many files are open.
           RequirementMissingError: git is not installed.
         """
         self.reporter.command(["git", *map(redacted, args)])
@@ -189,7 +189,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git failed because of a full disk or a lock.
+    """Raises an error if git failed because of a full disk, too many open files, or a lock.
 
     Args:
       stderr: git's messages.
@@ -201,6 +201,8 @@ def check_resources(command: str, stderr: str, directory: Path) -> None:
             why=redacted(stderr),
             next_command="free some space, then run the same command again",
         )
+    if "Too many open files" in stderr:
+        raise errors.too_many_files(f"git {command}")
     locked = _LOCKED.search(stderr)
     if locked:
         raise errors.BusyError(

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class WheelFile:
             self.sha256 = pins.sha256(content)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 self.files = {name: archive.read(name) for name in archive.namelist()}
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error) as error:
             raise refusal(path, f"it cannot be read: {error}") from None
         names = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
         self.info = next(names, "").rpartition("/")[0]
