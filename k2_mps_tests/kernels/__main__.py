@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from k2_mps_tests import ending
-from k2_mps_tests.kernels import prepare, registers, runner, validated
+from k2_mps_tests.kernels import prepare, registers, runner, sources, validated
 
 MISSING = 4
 
@@ -38,6 +38,12 @@ def main():
         type=Path,
         metavar="FOLDER",
         help="launch the kernels of FILE.metallib in a folder, not those of the texts",
+    )
+    parser.add_argument(
+        "--write-metallibs",
+        type=Path,
+        metavar="FOLDER",
+        help="run no kernel; compile the files on Linux to FILE.metallib, for a Mac",
     )
     parser.add_argument(
         "--validated",
@@ -88,12 +94,15 @@ def _run(options):
         return train.main([])
     if options.prepare is not None:
         return _prepare(options.prepare, options)
+    unknown = set(options.names) - set(sources.names())
+    if unknown:
+        raise LookupError(f"no file of kernels is called {', '.join(sorted(unknown))}")
+    if options.write_metallibs is not None:
+        sources.write_metallibs(options.write_metallibs, options.names or sources.names())
+        return 0
     if options.device == "cpu":
-        from k2_mps_tests.kernels import on_mps, sources
+        from k2_mps_tests.kernels import on_mps
 
-        unknown = set(options.names) - set(sources.names())
-        if unknown:
-            raise LookupError(f"no file of kernels is called {', '.join(sorted(unknown))}")
         return on_mps.run(names=options.names, runs=options.runs, metallibs=options.metallib)
     if runner.first_gpu() is None:
         return runner.NO_GPU

@@ -42,6 +42,13 @@ def front_end(name):
     return Program(str(path(name)), name, [str(ROOT)], fast_math=False)
 
 
+def write_metallibs(folder, names):
+    """Compiles files of kernels on Linux for a Mac, to `folder`/NAME.metallib; needs llvm-as-14."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        front_end(name).build_metallib(str(folder / f"{name}.metallib"))
+
+
 def cases(name):
     """Returns the cases of a file of kernels, [Case].
 

@@ -31,8 +31,7 @@ def test_all_kernels(capsys):
 
 @pytest.mark.skipif(shutil.which("llvm-as-14") is None, reason="llvm-as-14 is not installed")
 def test_all_kernels_of_metallibs(tmp_path, capsys):
-    for name in sources.names():
-        sources.front_end(name).build_metallib(str(tmp_path / f"{name}.metallib"))
+    sources.write_metallibs(tmp_path, sources.names())
     assert on_mps.run(runs=1, metallibs=tmp_path) == 0, capsys.readouterr().out
 
 

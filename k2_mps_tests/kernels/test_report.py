@@ -216,6 +216,19 @@ def test_a_kill_at_a_random_time_and_a_resume(project):
     assert not done & {json.loads(line)["item"] for line in lines[len(before) : -1] if line}
 
 
+def test_the_answer_about_compiled_kernels(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(questions, "EMULATED", "")
+    monkeypatch.setattr(questions, "METALLIBS", tmp_path)
+    monkeypatch.setattr(sources, "names", lambda: ["graph_index", "swoosh"])
+    with pytest.raises(SystemExit):
+        questions.metallib()
+    assert "build/metallibs lacks graph_index, swoosh" in capsys.readouterr().out
+    for name in sources.names():
+        tmp_path.joinpath(f"{name}.metallib").write_bytes(b"MTLB")
+    assert not questions.metallib()
+    assert "loads 0 of 2 files" in capsys.readouterr().out
+
+
 def test_each_question_is_a_task():
     assert list(questions.QUESTIONS) == list(tasks.NEEDS)
     # The kernels that fail on a Mac compile.

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 
 from k2_mps_tests import ending
+from k2_mps_tests.kernels import sources
 from k2_mps_tests.report import items
 
 EMULATED = " (emulated)" if sys.platform != "darwin" else ""
+METALLIBS = sources.TESTS.parent / "build/metallibs"
 
 
 def _arguments(buffers):
@@ -39,7 +41,6 @@ def _milliseconds(run):
 
 def registers():
     """How long does ctc_sums take for 32 sequences of 500 frames and 60 symbols?"""
-    from k2_mps_tests.kernels import sources
     from k2_mps_tests.kernels.checks import ctc
 
     class Batch(ctc.Graph):
@@ -86,7 +87,6 @@ def _dispatch(states, num_arcs, width, frames):
 
     Args: as for Shape in k2_mps_tests/kernels/checks/intersect_dense.py, but `frames` is a number.
     """
-    from k2_mps_tests.kernels import sources
     from k2_mps_tests.kernels.case import Buffer, ints
     from k2_mps_tests.kernels.checks import intersect_dense as check
     from k2_mps_tests.kernels.graphs import Graphs
@@ -262,6 +262,42 @@ def wait():
     return True
 
 
+def metallib():
+    """Does Metal load kernels that were compiled on Linux, and are they right?"""
+    from k2_mps_tests.kernels import on_mps
+
+    names = sources.names()
+    if EMULATED:
+        from mps_emulator.msl.errors import ToolError
+
+        names = ["graph_index"]
+        print("the emulated device gets one file, because all files would take a minute")
+        try:
+            sources.write_metallibs(METALLIBS, names)
+        except ToolError as error:
+            return _no_answer(str(error))
+    absent = [name for name in names if not (METALLIBS / f"{name}.metallib").exists()]
+    if absent:
+        return _no_answer(
+            f"build/metallibs lacks {', '.join(absent)}; on Linux,"
+            " python -m k2_mps_tests.kernels --write-metallibs makes the files"
+        )
+    refused, wrong = [], []
+    for name in names:
+        try:
+            if on_mps.run(names=[name], runs=1, metallibs=METALLIBS) != 0:
+                wrong.append(name)
+        except RuntimeError as error:
+            print(error)
+            refused.append(name)
+    items.answer(
+        f"Metal{EMULATED} loads {len(names) - len(refused)} of {len(names)} files that were"
+        f" compiled on Linux; refused: {', '.join(refused) or 'none'}; wrong:"
+        f" {', '.join(wrong) or 'none'}"
+    )
+    return not refused and not wrong
+
+
 def _no_answer(why):
     items.answer(why)
     sys.exit(items.NO_ANSWER)
@@ -277,6 +313,7 @@ QUESTIONS = {
     "streams": streams,
     "virtual": virtual,
     "wait": wait,
+    "metallib": metallib,
 }
 
 

@@ -27,6 +27,7 @@ NEEDS = {
     "streams": "build",
     "virtual": "build",
     "wait": "build",
+    "metallib": "environment",
 }
 
 

@@ -191,7 +191,7 @@ def test_the_tool_accepts_the_command(command):
 
 def test_the_programs_of_the_tests_exist():
     modules = {name for text in scripts() for name in re.findall(r"python -m (k2\S+)", text)}
-    assert modules == {"k2_mps_tests.macos_torch", "k2_mps_tests.mutation"}
+    assert modules == {"k2_mps_tests.kernels", "k2_mps_tests.macos_torch", "k2_mps_tests.mutation"}
     assert all(map(find_spec, modules))
 
 
