@@ -33,10 +33,13 @@ register(ctypes.create_string_buffer(8), name, text, metallib, len(metallib))
 torch.manual_seed(1)
 px, py = torch.randn(2, 3, 6), torch.randn(2, 4, 5)
 cpu = k2.mutual_information_recursion(px, py)
-mps = k2.mutual_information_recursion(px.to('mps'), py.to('mps'))
+with k2.mps.counters() as counted:
+    mps = k2.mutual_information_recursion(px.to('mps'), py.to('mps'))
+assert counted.dispatches == 1
 # On both devices, a path adds at most 8 numbers in float32.
 torch.testing.assert_close(mps.cpu(), cpu, rtol=1e-5, atol=1e-5)
 [passed] = _k2.mps_passed_arguments()
+assert counted.precompiled == passed.is_precompiled
 print('precompiled' if passed.is_precompiled else 'text')
 """
 

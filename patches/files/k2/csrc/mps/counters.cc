@@ -28,6 +28,7 @@ namespace {
 std::atomic<int32_t> num_counting{0};
 
 std::atomic<int64_t> dispatches{0};
+std::atomic<int64_t> precompiled{0};
 std::atomic<int64_t> operators{0};
 std::atomic<int64_t> torch_waits{0};
 std::atomic<int64_t> gates{0};
@@ -63,6 +64,7 @@ void StopCounting() {
 Counters GetCounters() {
   Counters ans;
   ans.dispatches = dispatches.load(kRelaxed);
+  ans.precompiled = precompiled.load(kRelaxed);
   ans.operators = operators.load(kRelaxed);
   ans.torch_waits = torch_waits.load(kRelaxed);
   ans.gates = gates.load(kRelaxed);
@@ -81,8 +83,9 @@ void NoteQueuedWork() { has_queued_work.store(true, kRelaxed); }
 
 bool TakeQueuedWork() { return has_queued_work.exchange(false, kRelaxed); }
 
-void CountDispatch() {
+void CountDispatch(bool is_precompiled) {
   Add(&dispatches, 1);
+  if (is_precompiled) Add(&precompiled, 1);
   NoteQueuedWork();
 }
 

@@ -33,6 +33,8 @@ namespace mps {
 struct Counters {
   // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
+  // How many of the dispatched kernels were compiled when k2 was built.
+  int64_t precompiled = 0;
   // Operators of torch that gave the GPU work; see OnEnd() in operators.cc.
   int64_t operators = 0;
   // How many of the counted operators make the host wait.
@@ -84,7 +86,7 @@ void NoteQueuedWork();
    counting. */
 bool TakeQueuedWork();
 
-void CountDispatch();
+void CountDispatch(bool is_precompiled);
 void CountOperator();
 void CountTorchWait();
 void CountGate(int64_t nanoseconds, bool is_drain);

@@ -31,6 +31,9 @@ class Counters:
     Attributes:
       dispatches:
         Metal kernels of k2, which the host queued for the GPU without waiting.
+      precompiled:
+        Those of the dispatches whose kernels were compiled when k2 was built.
+        Metal compiled the others from their text.
       operators:
         Operators of torch that queued at least one command for the GPU,
         including copies and fills.  Operators that only allocate or make a view
@@ -66,6 +69,7 @@ class Counters:
         Bytes that the host copied within memory of mps.
     '''
     dispatches: int = 0
+    precompiled: int = 0
     operators: int = 0
     torch_waits: int = 0
     gates: int = 0
