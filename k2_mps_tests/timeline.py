@@ -8,8 +8,9 @@ intervals with the same nesting, but other lengths.
 
 import argparse
 import os
-import sys
 from pathlib import Path
+
+from k2_mps_tests import ending
 
 # The tracks of functions, one for each depth of nesting.  Deeper functions are left out.
 FUNCTIONS = ["function", "called by it", "called by that"]
@@ -109,9 +110,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("error: interrupted")
-    except OSError as error:
-        sys.exit(f"error: {error}")
+    ending.run(main)

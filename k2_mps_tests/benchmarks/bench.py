@@ -31,7 +31,7 @@ from unittest import mock
 import k2
 import torch
 
-from k2_mps_tests import gpu_times
+from k2_mps_tests import ending, gpu_times
 from k2_mps_tests.benchmarks import shares
 from k2_mps_tests.benchmarks.operations import (
     COPIED_BYTES,
@@ -336,9 +336,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("error: interrupted")
-    except OSError as error:
-        sys.exit(f"error: {error}")
+    ending.run(main)

@@ -18,6 +18,8 @@ from pathlib import Path
 import _k2
 import torch
 
+from k2_mps_tests import ending
+
 CALLS = 1_000_000
 REPEATS = 7
 SYNCHRONIZE = "_ZN2k23mps11SynchronizeEv"
@@ -45,9 +47,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("error: interrupted")
-    except OSError as error:
-        sys.exit(f"error: {error}")
+    ending.run(main)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import k2
 import torch
 
+from k2_mps_tests import ending
+
 MAX_ULPS = 1
 MAX_GRADIENT = 1e-6
 # The number of sequences in one comparison.
@@ -45,8 +47,7 @@ class Worst:
     def __str__(self):
         return (
             f"{self.lattices} lattices of {self.arcs} arcs: total scores within {self.ulps} ulp, "
-            "gradients "
-            f"within {self.gradient:.1e} of the largest; tropical {self.tropical:g}"
+            f"gradients within {self.gradient:.1e} of the largest; tropical {self.tropical:g}"
         )
 
 
@@ -153,9 +154,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("error: interrupted")
-    except OSError as error:
-        sys.exit(f"error: {error}")
+    ending.run(main)
