@@ -48,11 +48,14 @@ def export(
         superseded = _superseded(transaction, pin, plan.removed)
         dropped = [path for path in plan.removed if path not in superseded]
         if dropped and not prune:
+            lost = _lost_commits(transaction, dropped)
+            # The cherry-pick of the advice must overwrite no file of the user.
+            transaction.check_in_the_way(transaction.head.commit, lost)
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(transaction, dropped)}k2mps export"
+                next_command=f"{_recovery(checkout, lost)}k2mps export"
                 f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
             )
         left_out = _left_out(transaction, pin, commits)
@@ -103,20 +106,21 @@ def _origin(commit: Commit) -> tuple[str, str, str]:
     return commit.author, commit.when, commit.subject
 
 
-def _recovery(transaction: Transaction, dropped: Sequence[str]) -> str:
-    """Returns the advice how to bring back the commits of patches that the branch lacks.
+def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Commit]:
+    """Returns the commits of the applied series whose patches are among the files `dropped`.
 
-    Args:
-      dropped: files of patches/.  If a commit only lacks new files, the text is empty.
+    The result is empty if the branch only lacks new files of its patches.
     """
-    checkout = transaction.checkout
     old = transaction.applied.tip if transaction.applied else transaction.tip()
-    commits = checkout.commits(f"{transaction.pin.commit}..{old}")
-    lost = [one for one in commits if f"patches/{extraction.name_of(one)}" in dropped]
+    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
+    return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
+
+
+def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
+    """Returns the advice how to bring back commits; empty if there are none."""
     if not lost:
         return ""
-    transaction.check_in_the_way(transaction.head.commit, lost)
-    names = " ".join(one.id[:12] for one in lost)
+    names = " ".join(commit.id[:12] for commit in lost)
     return (
         f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of"
         " the series; then the same command again; or, if you mean to drop them, "
@@ -147,61 +151,81 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
     Raises:
       K2mpsError: this branch is not checked out, does not stand on the pin, or has a merge.
     """
-    checkout, head = transaction.checkout, transaction.head
-    git_command = checkout.git_command
-    if head.branch != BRANCH_REF:
-        back = checkout.checkout_of_branch()
-        if not head.tip:
-            back = "k2mps apply, then make your change there"
-        elif not head.branch and checkout.commits("-1", head.commit)[0].ours:
-            # A killed run has not moved the branch yet, or the user looks at a patch's commit.
-            back = back if transaction.user_commits() else "k2mps apply"
-        elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
-            # HEAD is detached: perhaps no branch leads to its commits.
-            back = f"{checkout.branch_for(head.commit)}; {back}"
-            if checkout.is_ancestor(head.tip, head.commit):
-                back += f"; {git_command} merge --ff-only {head.commit[:12]}"
-        raise errors.K2mpsError(
-            f"{checkout.directory} is not on branch {BRANCH}",
-            why="patches are made from the commits on that branch",
-            next_command=back,
-        )
-    base, old = transaction.base, transaction.pin.commit
-    # If git has rebased the branch, upstream's own commits are between the old pin and `base`.
-    if base != pin.commit and (
-        not checkout.is_ancestor(pin.commit, head.tip)
-        or (base and checkout.is_ancestor(pin.commit, base))
-    ):
-        advice = "k2mps apply"
-        if base:
-            again = f"{git_command} rebase --force-rebase {old[:12]}, then the same command again"
-            advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
-        if pin.commit != old:
-            first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
-            advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
-        raise errors.K2mpsError(
-            f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
-            f" {pin.commit[:12]}",
-            why=f"it starts from {base[:12]}" if base else "",
-            next_command=advice,
-        )
-    commits = checkout.commits(f"{pin.commit}..{head.tip}")
-    merge = next((commit for commit in commits if len(commit.parents) > 1), None)
-    if merge:
-        others = upstream.below_series(checkout, pin.commit, merge.parents[1])
-        advice = (
-            f"{git_command} rebase {pin.commit[:12]}, which makes it linear, but drops edits of the"
-            " merge itself"
-        )
-        if others:
-            new = others[-1][:12]
-            advice = f"{git_command} rebase {new} {BRANCH}, then k2mps export --onto {new}"
-        raise errors.K2mpsError(
-            f"commit {merge} is a merge",
-            why="the history of a series must be linear",
-            next_command=advice,
-        )
+    _check_branch(transaction)
+    _check_base(transaction, pin)
+    commits = transaction.checkout.commits(f"{pin.commit}..{transaction.head.tip}")
+    _check_linear(transaction.checkout, pin, commits)
     return commits
+
+
+def _check_branch(transaction: Transaction) -> None:
+    """Raises an error if branch k2-mps is not checked out."""
+    checkout, head = transaction.checkout, transaction.head
+    if head.branch == BRANCH_REF:
+        return
+    back = checkout.checkout_of_branch()
+    if not head.tip:
+        back = "k2mps apply, then make your change there"
+    elif not head.branch and checkout.commits("-1", head.commit)[0].ours:
+        # A killed run has not moved the branch yet, or the user looks at a patch's commit.
+        back = back if transaction.user_commits() else "k2mps apply"
+    elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
+        # HEAD is detached: perhaps no branch leads to its commits.
+        back = f"{checkout.branch_for(head.commit)}; {back}"
+        if checkout.is_ancestor(head.tip, head.commit):
+            back += f"; {checkout.git_command} merge --ff-only {head.commit[:12]}"
+    raise errors.K2mpsError(
+        f"{checkout.directory} is not on branch {BRANCH}",
+        why="patches are made from the commits on that branch",
+        next_command=back,
+    )
+
+
+def _check_base(transaction: Transaction, pin: Pin) -> None:
+    """Raises an error if branch k2-mps does not stand on the pin."""
+    checkout, head = transaction.checkout, transaction.head
+    base, old = transaction.base, transaction.pin.commit
+    if base == pin.commit:
+        return
+    # If git has rebased the branch, upstream's own commits are between the old pin and `base`.
+    is_on_pin = checkout.is_ancestor(pin.commit, head.tip)
+    if is_on_pin and not (base and checkout.is_ancestor(pin.commit, base)):
+        return
+    advice = "k2mps apply"
+    if base:
+        again = (
+            f"{checkout.git_command} rebase --force-rebase {old[:12]}, then the same command again"
+        )
+        advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
+    if pin.commit != old:
+        first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
+        advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
+    raise errors.K2mpsError(
+        f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
+        f" {pin.commit[:12]}",
+        why=f"it starts from {base[:12]}" if base else "",
+        next_command=advice,
+    )
+
+
+def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> None:
+    """Raises an error if one of the branch's commits on the pin is a merge."""
+    merge = next((commit for commit in commits if len(commit.parents) > 1), None)
+    if merge is None:
+        return
+    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    advice = (
+        f"{checkout.git_command} rebase {pin.commit[:12]}, which makes it linear, but drops edits"
+        " of the merge itself"
+    )
+    if others:
+        new = others[-1][:12]
+        advice = f"{checkout.git_command} rebase {new} {BRANCH}, then k2mps export --onto {new}"
+    raise errors.K2mpsError(
+        f"commit {merge} is a merge",
+        why="the history of a series must be linear",
+        next_command=advice,
+    )
 
 
 def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], pin: Pin) -> str:
