@@ -6,13 +6,14 @@ The tool's ref (see applied.py) tells which version of patches/ was applied.
 import dataclasses
 import enum
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack import commits
-from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Differences, Head
 from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
 
@@ -54,19 +55,42 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
         return Status(state, (why,), APPLY, head, (), (), (), ())
     current = Transaction(project, checkout)
-    head, changes = current.head, current.changed
-    edited, others, staged_only, unmerged = checkout.changed_files("normal")
+    differences = checkout.changed_files("normal")
     state, users, details = _where(current)
-    operation, killed = checkout.operation_in_progress(), checkout.rebase_was_killed()
-    if killed:
-        details.append("a rebase is running, or was killed")
-    elif operation:
-        details.append(f"a {operation} is in progress")
+    if differences.edited and state is not State.OTHER_COMMIT:
+        state = State.EDITED
+    exchanged = [path for path in differences.edited if _is_exchanged(checkout.directory, path)]
+    if operation := _operation(checkout):
+        details.append(operation)
+    details += _details_of_edits(checkout, differences, exchanged)
+    is_done = state is State.APPLIED and not current.changed
+    advice = _how_to_end(current, differences)
+    if not advice and not is_done:
+        advice = _next_step(current, differences.edited, users, exchanged)
+    lists = (differences.edited, users, current.changed, differences.untracked)
+    return Status(state, tuple(details), advice, current.head, *map(tuple, lists))
+
+
+def _operation(checkout: Checkout) -> str:
+    """Returns a line about git's unfinished command; empty if there is none."""
+    if checkout.rebase_was_killed():
+        return "a rebase is running, or was killed"
+    operation = checkout.operation_in_progress()
+    return f"a {operation} is in progress" if operation else ""
+
+
+def _details_of_edits(
+    checkout: Checkout, differences: Differences, exchanged: Sequence[str]
+) -> list[str]:
+    """Returns lines about the edited files.
+
+    Args:
+      exchanged: the edited files for which `_is_exchanged` is true.
+    """
+    details = []
+    edited = differences.edited
     if edited:
         details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
-        if state is not State.OTHER_COMMIT:
-            state = State.EDITED
-    exchanged = [path for path in edited if _is_exchanged(checkout.directory, path)]
     if exchanged:
         details.append(
             f"a folder is where a file was, or a file where a folder was: {errors.some(exchanged)};"
@@ -80,41 +104,63 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if deleted:
         restore = f"{checkout.git_command} restore --staged --worktree -- FILE brings a file back"
         details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
-    if staged_only:
-        details.append(f"staged versions that the files do not have: {errors.some(staged_only)}")
-    where, on_branch = checkout.git_command, head.branch == BRANCH_REF
-    if killed:
-        advice = f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
-    elif operation:
+    if differences.staged_only:
+        staged = errors.some(differences.staged_only)
+        details.append(f"staged versions that the files do not have: {staged}")
+    return details
+
+
+def _how_to_end(current: Transaction, differences: Differences) -> str:
+    """Returns the commands that end what git or the user has begun; empty if nothing has begun.
+
+    These are an unfinished command of git, conflicts, and staged versions of files.
+    """
+    checkout = current.checkout
+    git_command, operation = checkout.git_command, checkout.operation_in_progress()
+    if checkout.rebase_was_killed():
+        return f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
+    if operation:
         skip = "" if operation == "merge" else " --skip,"
         advice = (
-            f"{where} {operation} --continue,{skip} or --abort; all but --continue discard edits"
-            f" that are not committed, and --abort also the commits since the {operation} began"
+            f"{git_command} {operation} --continue,{skip} or --abort; all but --continue discard"
+            " edits that are not committed, and --abort also the commits since the"
+            f" {operation} began"
         )
         onto = rebase_target(checkout, current.pin.commit)
         if onto and onto != current.pin.commit:
             advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
-    elif unmerged:
-        conflicts = errors.some(unmerged)
-        advice = f"edit the conflicts in {conflicts}, and {where} add; then k2mps status"
-    elif staged_only:
-        advice = f"{checkout.choice_of_version(staged_only)}; then k2mps status"
-    elif _is_rebased(current) and not edited and _may_export(current):
-        advice = f"k2mps export --onto {current.base[:12]}"
-    elif state is State.APPLIED and not changes:
-        advice = ""
-    elif edited and on_branch and not users and current.tip_is_known and not _is_rebased(current):
-        advice = "k2mps fold PATCH, or k2mps new SUBJECT"
-    elif users and on_branch and not edited and _may_export(current):
-        advice = "k2mps export"
-    elif edited and head.branch and not changes:
-        put_away = "move what is there away" if exchanged else f"{where} stash"
-        advice = f"commit the edits, or {put_away}; then k2mps status"
-    else:
-        advice = APPLY
-    return Status(
-        state, tuple(details), advice, head, *map(tuple, (edited, users, changes, others))
-    )
+        return advice
+    if differences.unmerged:
+        conflicts = errors.some(differences.unmerged)
+        return f"edit the conflicts in {conflicts}, and {git_command} add; then k2mps status"
+    if differences.staged_only:
+        return f"{checkout.choice_of_version(differences.staged_only)}; then k2mps status"
+    return ""
+
+
+def _next_step(
+    current: Transaction, edited: Sequence[str], users: Sequence[str], exchanged: Sequence[str]
+) -> str:
+    """Returns the command that brings the checkout and patches/ together.
+
+    Args:
+      edited: the files with uncommitted edits.
+      users: the user's commits.
+      exchanged: the edited files for which `_is_exchanged` is true.
+    """
+    head, is_rebased = current.head, _is_rebased(current)
+    on_branch = head.branch == BRANCH_REF
+    if is_rebased and not edited and _may_export(current):
+        return f"k2mps export --onto {current.base[:12]}"
+    if edited and on_branch and not users and current.tip_is_known and not is_rebased:
+        return "k2mps fold PATCH, or k2mps new SUBJECT"
+    if users and on_branch and not edited and _may_export(current):
+        return "k2mps export"
+    if edited and head.branch and not current.changed:
+        stash = f"{current.checkout.git_command} stash"
+        put_away = "move what is there away" if exchanged else stash
+        return f"commit the edits, or {put_away}; then k2mps status"
+    return APPLY
 
 
 def _is_exchanged(checkout: Path, path: str) -> bool:
