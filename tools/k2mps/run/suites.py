@@ -190,42 +190,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / f"{suite.of_logs}.xml"
     report.unlink(missing_ok=True)
-    target = suite.tests
-    # K2_MPS_COSTS is cleared, because measurements of this machine must not influence a suite.
-    # PYTHONDONTWRITEBYTECODE is cleared, so that the thousands of Python processes that a suite
-    # starts share compiled modules.
-    variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
-    if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
-        variables["TMPDIR"] = _MEMORY
-    if suite.cpp and built:
-        variables["K2_TESTS"] = str(built.directory)
-    searched: tuple[str, ...] = ()
-    if built:
-        target = target.replace("{k2}", str(built.checkout))
-    if target != suite.tests:
-        # k2's CTest starts each test as a script, so a test can import modules of its own folder.
-        # This option makes such imports possible in pytest.
-        searched = ("-o", f"pythonpath={shlex.quote(target)}")
+    target = suite.tests.replace("{k2}", str(built.checkout)) if built else suite.tests
     without_k2 = suite.on_k2 and not built
-    processes = builder.fitting_jobs() if suite.spread else 1
-    options = [
-        # With these options, pytest reads no configuration of the checkout, and writes no cache.
-        *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
-        *("-p", "no:cacheprovider", "--import-mode=importlib"),
-        *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
-        *("-o", "faulthandler_exit_on_timeout=true"),
-        *("-v", "--tb=short", "--durations=10", f"--junitxml={report}"),
-        *searched,
-        *suite.arguments,
-        *(("-p", _WITHOUT_K2) if without_k2 else ()),
-        # If the user gives options, one process runs the tests, because the user probably runs only
-        # a few tests, or wants to see the output of the tests.
-        *(
-            [f"--numprocesses={processes}", f"--dist={suite.spread}"]
-            if processes > 1 and not arguments
-            else arguments
-        ),
-    ]
+    options = _options(suite, project.root, target, without_k2, arguments)
     started = time.monotonic()
     log = folder / f"{suite.of_logs}.log"
     with reporter.task(f"testing {suite.title}", log) as update:
@@ -238,14 +205,66 @@ def run(
         outcome = program.run(
             environment,
             "pytest",
-            [f"{target}/{suite.file}" if suite.file else target, *options],
+            [f"{target}/{suite.file}" if suite.file else target, f"--junitxml={report}", *options],
             built=built,
-            variables=variables,
+            variables=_variables(suite, built),
             cwd=project.root,
             on_line=follow,
             log=log,
         )
     return _read(suite, report, outcome, time.monotonic() - started, without_k2)
+
+
+def _variables(suite: Suite, built: Built | None) -> dict[str, str]:
+    """Returns the environment variables of a suite."""
+    # K2_MPS_COSTS is cleared, because measurements of this machine must not influence a suite.
+    # PYTHONDONTWRITEBYTECODE is cleared, so that the thousands of Python processes that a suite
+    # starts share compiled modules.
+    variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
+    if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
+        variables["TMPDIR"] = _MEMORY
+    if suite.cpp and built:
+        variables["K2_TESTS"] = str(built.directory)
+    return variables
+
+
+def _options(
+    suite: Suite, root: Path, target: str, without_k2: bool, arguments: Sequence[str]
+) -> list[str]:
+    """Returns the options of pytest for a suite.
+
+    Args:
+      root: the project's folder.
+      target: the folder of the tests.
+      without_k2: whether the tests that need k2 are skipped.
+      arguments: further arguments, from the user.
+    """
+    options = [
+        # With these options, pytest reads no configuration of the checkout, and writes no cache.
+        f"--rootdir={root}",
+        f"--config-file={root / 'pyproject.toml'}",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        f"--override-ini=faulthandler_timeout={_SECONDS_PER_TEST}",
+        "--override-ini=faulthandler_exit_on_timeout=true",
+        "-v",
+        "--tb=short",
+        "--durations=10",
+    ]
+    if target != suite.tests:
+        # k2's CTest starts each test as a script, so a test can import modules of its own folder.
+        # This option makes such imports possible in pytest.
+        options.append(f"--override-ini=pythonpath={shlex.quote(target)}")
+    options += suite.arguments
+    if without_k2:
+        options += ["-p", _WITHOUT_K2]
+    processes = builder.fitting_jobs() if suite.spread else 1
+    # If the user gives options, one process runs the tests, because the user probably runs only
+    # a few tests, or wants to see the output of the tests.
+    if processes > 1 and not arguments:
+        options += [f"--numprocesses={processes}", f"--dist={suite.spread}"]
+    return [*options, *arguments]
 
 
 def _has_room(folder: str) -> bool:
