@@ -36,11 +36,26 @@ HINT = re.compile(
 )
 
 _SAME_NAME = (
-    *("is_available", "device_count", "current_device", "get_device_name", "set_device", "device"),
-    *("synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved"),
-    *("max_memory_reserved", "reset_peak_memory_stats", "is_bf16_supported", "manual_seed"),
-    *("manual_seed_all", "get_rng_state", "get_rng_state_all", "set_rng_state"),
-    *("set_rng_state_all",),
+    "is_available",
+    "device_count",
+    "current_device",
+    "get_device_name",
+    "set_device",
+    "device",
+    "synchronize",
+    "empty_cache",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "is_bf16_supported",
+    "manual_seed",
+    "manual_seed_all",
+    "get_rng_state",
+    "get_rng_state_all",
+    "set_rng_state",
+    "set_rng_state_all",
 )
 _AMP = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 # {function of torch: function of k2_mac.gpu with the same arguments}
@@ -61,9 +76,16 @@ _CUDA_BY_DEFAULT = {
 }
 # The first argument of these functions is a device or its type.
 _DEVICE_FIRST = (
-    *("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"),
-    *("torch.amp.GradScaler", "torch.GradScaler", "torch.is_autocast_enabled", "torch.Generator"),
-    *("torch.get_autocast_dtype", "torch.set_default_device", "torch.amp.is_autocast_available"),
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.autocast_mode.autocast",
+    "torch.amp.GradScaler",
+    "torch.GradScaler",
+    "torch.is_autocast_enabled",
+    "torch.Generator",
+    "torch.get_autocast_dtype",
+    "torch.set_default_device",
+    "torch.amp.is_autocast_available",
 )
 _WIDE = ("torch.double", "torch.float64")
 # These are None without CUDA.

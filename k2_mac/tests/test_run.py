@@ -441,8 +441,14 @@ def test_processes_that_the_program_starts_change_too(command):
     files = {"main.py": CHILDREN, "says.py": SAYS, "child.py": CHILD}
     out = command(files, "main.py").stdout.splitlines()
     assert out == [
-        *("fork 1 1", "spawn 1 1", "forkserver 1 1"),
-        *("child.py 1", "child.py -E 1", "child.py -u -X utf8 1", "child.py -I 1", "1"),
+        "fork 1 1",
+        "spawn 1 1",
+        "forkserver 1 1",
+        "child.py 1",
+        "child.py -E 1",
+        "child.py -u -X utf8 1",
+        "child.py -I 1",
+        "1",
     ]
 
 

@@ -19,16 +19,28 @@ _HERE = Path(__file__).parent
 _COPIED = ("agx_kernels.c", "meson.build")
 _OFF = "egl gbm gles1 gles2 glx llvm libunwind shader-cache valgrind xmlconfig zstd expat".split()
 _OPTIONS = (
-    *("-Dtools=asahi", "-Dgallium-drivers=", "-Dvulkan-drivers=", "-Dplatforms="),
+    "-Dtools=asahi",
+    "-Dgallium-drivers=",
+    "-Dvulkan-drivers=",
+    "-Dplatforms=",
     *(f"-D{name}=disabled" for name in _OFF),
     "-Dopengl=false",
     # With assertions, a program that the compiler cannot compile is an error.
-    *("--buildtype=release", "-Doptimization=1", "-Db_ndebug=false"),
+    "--buildtype=release",
+    "-Doptimization=1",
+    "-Db_ndebug=false",
 )
 # The functions of Mesa's driver that lower textures, which kernels lack.
 _TEXTURES = (
-    *("txs", "texture_levels", "texture_samples", "buffer_texture_offset", "texture_is_rgb32"),
-    *("texture_load_rgb32", "lower_txf_robustness", "buffer_texel_address", "image_texel_address"),
+    "txs",
+    "texture_levels",
+    "texture_samples",
+    "buffer_texture_offset",
+    "texture_is_rgb32",
+    "texture_load_rgb32",
+    "lower_txf_robustness",
+    "buffer_texel_address",
+    "image_texel_address",
     "buffer_image_offset",
 )
 

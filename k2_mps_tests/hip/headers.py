@@ -110,11 +110,17 @@ def _errors(tree: Path, text: str, torch: Path) -> str:
     done = subprocess.run(
         [
             *(CLANG, "-x", "hip", f"--offload-arch={ARCHITECTURE}", "--cuda-device-only"),
-            *("-nogpulib", "-nogpuinc", "-fsyntax-only", "-std=c++20", "-w"),
+            "-nogpulib",
+            "-nogpuinc",
+            "-fsyntax-only",
+            "-std=c++20",
+            "-w",
             "-ferror-limit=0",
             # Most headers test whether K2_WITH_CUDA is defined.  The value of this macro is 0,
             # because eval.h uses cooperative groups if the value is 1.
-            *("-DK2_WITH_CUDA=0", "-DK2_TORCH_VERSION_MAJOR=2", "-DK2_TORCH_VERSION_MINOR=13"),
+            "-DK2_WITH_CUDA=0",
+            "-DK2_TORCH_VERSION_MAJOR=2",
+            "-DK2_TORCH_VERSION_MINOR=13",
             *(f"-I{folder}" for folder in folders),
             "-",
         ],

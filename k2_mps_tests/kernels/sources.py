@@ -163,7 +163,12 @@ def _declarations(header):
     syntax = subprocess.run(
         [
             program("clang++-19", "clang++"),
-            *("-x", "c++", f"-I{ROOT}", "-fsyntax-only", "-Xclang", "-ast-dump=json"),
+            "-x",
+            "c++",
+            f"-I{ROOT}",
+            "-fsyntax-only",
+            "-Xclang",
+            "-ast-dump=json",
             str(KERNELS / header),
         ],
         check=True,

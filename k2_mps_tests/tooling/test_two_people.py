@@ -191,7 +191,11 @@ def test_a_patch_that_both_changed_is_combined_by_git(project):
     change_list = f"sed -i.bak -e '1s/^pick/fixup/' -e '1i\\\npick {theirs}'"
     environment = {"GIT_SEQUENCE_EDITOR": change_list, "GIT_EDITOR": ":"}
     support.ran(
-        *("git", "rebase", "--interactive", project.pin, "k2-mps"),
+        "git",
+        "rebase",
+        "--interactive",
+        project.pin,
+        "k2-mps",
         cwd=k2,
         env={**project.environment, **support.IDENTITY, **environment},
     )

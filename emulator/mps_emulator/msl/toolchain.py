@@ -109,13 +109,15 @@ def dialect_options(fast_math):
         # The symbols of functions contain the address spaces of the language, not the address
         # spaces of the target.  On a GPU `constant` and `device` are the same address space, so two
         # overloads could otherwise get the same symbol.
-        *("-Xclang", "-faddress-space-map-mangling=no"),
+        "-Xclang",
+        "-faddress-space-map-mangling=no",
         # "on" allows fused multiply-adds within a statement.  Metal's safe math allows them too.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
         "-fno-math-errno",
         # bfloat rounds after each operation.  By default, clang keeps the precision of float until
         # the end of an expression.
-        *("-Xclang", "-fbfloat16-excess-precision=none"),
+        "-Xclang",
+        "-fbfloat16-excess-precision=none",
         "-w",
     ]
 
@@ -142,7 +144,10 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         "-DMSL_CODE",
         *host_options(cpu, check_races),
         source,
-        *("-x", "none", "-o", output),
+        "-x",
+        "none",
+        "-o",
+        output,
         *link_options(),
     ]
 

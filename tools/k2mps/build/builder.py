@@ -277,7 +277,10 @@ class _BuildTree:
         """Runs cmake."""
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),
-            *("-S", self._checkout.directory, "-B", self.directory),
+            "-S",
+            self._checkout.directory,
+            "-B",
+            self.directory,
             *(f"-D{name}={value}" for name, value in self._settings().items()),
             *self._request.cmake_arguments,
         ]
@@ -298,7 +301,8 @@ class _BuildTree:
         """Runs ninja; returns the number of steps that ninja ran."""
         command = [
             *(self._environment.program("ninja"), "-C", self.directory),
-            *("-j", self._request.jobs or fitting_jobs()),
+            "-j",
+            self._request.jobs or fitting_jobs(),
             *(("-k", "0") if self._request.keep_going else ()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]

@@ -17,8 +17,18 @@ from k2mps.core import errors
 
 # The order of the commands in --help.
 _ORDER = (
-    *("status", "doctor", "lint", "apply", "build", "test"),
-    *("new", "fold", "export", "rebase", "upstream", "wheel"),
+    "status",
+    "doctor",
+    "lint",
+    "apply",
+    "build",
+    "test",
+    "new",
+    "fold",
+    "export",
+    "rebase",
+    "upstream",
+    "wheel",
 )
 
 

@@ -15,16 +15,37 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Three groups that make mps a device of k2; kernels; six groups of fixes; speed on the CPU; sorts
-# on the host; why mps cannot be used, and the name of a wheel; no wait for what the host makes;
-# what is not offered to k2.
 GROUPS = (
-    *("shared-memory", "mps-context", "device"),
-    *("mutual-information", "swoosh", "waits", "rnnt", "rnnt-smoothed", "graph-index"),
-    *("lattices", "scores", "ctc", "pruned", "pruned-streams"),
-    *("fixes-core", "fixes-intersect", "fixes-ragged"),
-    *("fixes-errors", "fixes-autograd", "fixes-processes"),
-    *("speed", "sorting", "availability", "idle-memory"),
+    # These make mps a device of k2.
+    "shared-memory",
+    "mps-context",
+    "device",
+    # Kernels.
+    "mutual-information",
+    "swoosh",
+    "waits",
+    "rnnt",
+    "rnnt-smoothed",
+    "graph-index",
+    "lattices",
+    "scores",
+    "ctc",
+    "pruned",
+    "pruned-streams",
+    # Corrections of k2 on any device.
+    "fixes-core",
+    "fixes-intersect",
+    "fixes-ragged",
+    "fixes-errors",
+    "fixes-autograd",
+    "fixes-processes",
+    # Less time on the CPU, sorts on the host, why mps cannot be used and the name of a wheel, and
+    # no wait for what the host makes.
+    "speed",
+    "sorting",
+    "availability",
+    "idle-memory",
+    # Not offered to k2.
     "profiling",
 )
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")

@@ -22,10 +22,26 @@ _UNSIGNED = ("clz", "ctz", "popcount", "load", "store", "xchg")
 _SHUFFLES = ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast")
 # The functions of numbers that AIR is known to have.
 _OF_NUMBERS = (
-    *("abs", "clamp", "clz", "ctz", "exp", "fabs", "floor", "fma", "fmax", "fmin", "frexp", "log"),
-    *("max", "min", "popcount", "rint", "tanh"),
+    "abs",
+    "clamp",
+    "clz",
+    "ctz",
+    "exp",
+    "fabs",
+    "floor",
+    "fma",
+    "fmax",
+    "fmin",
+    "frexp",
+    "log",
+    "max",
+    "min",
+    "popcount",
+    "rint",
+    "tanh",
     *("simd_" + name for name in (*_SHUFFLES, "max", "min", "or", "sum")),
-    *("simd_prefix_exclusive_sum", "simd_prefix_inclusive_sum"),
+    "simd_prefix_exclusive_sum",
+    "simd_prefix_inclusive_sum",
 )
 
 
