@@ -118,10 +118,21 @@ class Graph(Graphs):
             self._reference_of(fsa)
 
     def _reference_of(self, fsa):
+        arcs_of_fsa = np.flatnonzero(self.fsa_of_arc == fsa)
+        kept, scores = self._keep_arcs(fsa, arcs_of_fsa)
+        self._add_paths(fsa, arcs_of_fsa, kept, scores)
+
+    def _keep_arcs(self, fsa, arcs_of_fsa):
+        """Finds the best path of an FSA and the arcs that k2 keeps.
+
+        Args:
+          arcs_of_fsa: the indexes of the FSA's arcs.
+        Returns:
+          For each row, whether each arc is kept, and the score of each arc.
+        """
         n = self.states[fsa]
         first, rows = int(self.b_begins[fsa]), self.rows[fsa]
-        mine = np.flatnonzero(self.fsa_of_arc == fsa)
-        arcs = self.arcs[mine]
+        arcs = self.arcs[arcs_of_fsa]
         backward, forward = [
             list(pass_of(arcs, n, self.b_scores, first, rows, direction))
             for direction in (False, True)
@@ -134,7 +145,7 @@ class Graph(Graphs):
         states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
         path = self._path(arcs, backward, first, rows, start, end)
         for t, arc in enumerate(path):
-            self.best_arcs[fsa, t] = mine[arc]
+            self.best_arcs[fsa, t] = arcs_of_fsa[arc]
             states[t][src[arc]] = states[t + 1][dest[arc]] = True
 
         kept, scores = [], []
@@ -149,16 +160,23 @@ class Graph(Graphs):
                 kept[t][path[t]] = True
             if self.penalty:
                 late = np.float32(t - (rows - 1) // 2) * self.penalty
-                score = np.where(self.penalized[mine], score + late, score)
+                score = np.where(self.penalized[arcs_of_fsa], score + late, score)
             scores.append(score.astype(np.float64))
-            bits = np.zeros(-(-len(mine) // 32) * 32, np.uint32)
-            bits[: len(mine)] = kept[t]
-            words = np.bitwise_or.reduce(
-                bits.reshape(-1, 32) << np.arange(32, dtype=np.uint32), axis=1
-            )
-            at = mine[0] // 32 + fsa
+            words = _words_of(kept[t])
+            at = arcs_of_fsa[0] // 32 + fsa
             self.kept[t, at : at + len(words)] = words
+        return kept, scores
 
+    def _add_paths(self, fsa, arcs_of_fsa, kept, scores):
+        """Computes the sums over the paths of an FSA, and adds the posteriors to the gradients.
+
+        Args:
+          arcs_of_fsa, kept, scores: see `_keep_arcs`.
+        """
+        n = self.states[fsa]
+        first, rows = int(self.b_begins[fsa]), self.rows[fsa]
+        arcs = self.arcs[arcs_of_fsa]
+        src, dest = arcs["src"], arcs["dest"]
         alpha = np.full((rows + 1, n), -np.inf)
         beta = alpha.copy()
         alpha[0, 0] = beta[rows, -1] = 0
@@ -182,8 +200,8 @@ class Graph(Graphs):
                 cells = first + t, arcs["label"] + 1
                 np.add.at(self.b_grad, cells, grads)
                 np.add.at(self.b_sizes, cells, abs(grads))
-                self.a_grad[mine] += grads
-                self.a_sizes[mine] += abs(grads)
+                self.a_grad[arcs_of_fsa] += grads
+                self.a_sizes[arcs_of_fsa] += abs(grads)
 
     def _path(self, arcs, backward, first, rows, start, end):
         """Returns the arcs of the best path if rounding errors could prune it, else no arcs."""
@@ -372,6 +390,13 @@ class Graph(Graphs):
         }
         groups = -(-len(self.arcs) // THREADS)
         return Case(name, "ctc_arc_gradient", groups, THREADS, buffers)
+
+
+def _words_of(kept):
+    """Returns an array of bools as the bits of 32-bit words; unused bits are 0."""
+    bits = np.zeros(-(-len(kept) // 32) * 32, np.uint32)
+    bits[: len(kept)] = kept
+    return np.bitwise_or.reduce(bits.reshape(-1, 32) << np.arange(32, dtype=np.uint32), axis=1)
 
 
 def _gradient(expected, sizes):

@@ -31,9 +31,9 @@ THREADS = 32
 COEFF = 0.08
 STEP = 1.005 / 255
 SHIFT, OFFSET = 1.0, 0.313261687
-# The distance between two nodes, and the number of nodes before SHIFT.
-NODES = 0.4375
-BEFORE = 18
+# The distance between two nodes.
+NODE_DISTANCE = 0.4375
+NODES_BEFORE_SHIFT = 18
 
 TYPES = {"": np.float32, "_half": np.float16, "_bfloat": np.uint16}
 # Sizes near the numbers of elements that a thread loads at once, that a threadgroup loads at once,
@@ -71,21 +71,21 @@ def _sum(x):
 
 
 def _table():
-    """Returns the buffer of a SwooshTable whose first node is SHIFT - BEFORE * NODES."""
+    """Returns the buffer of a SwooshTable with NODES_BEFORE_SHIFT nodes below SHIFT."""
     grid = record(
         GRID,
         base=SHIFT,
-        step=NODES,
-        before=BEFORE,
-        cells_per_unit=1 / NODES,
-        first_cell=BEFORE - SHIFT / NODES,
+        step=NODE_DISTANCE,
+        before=NODES_BEFORE_SHIFT,
+        cells_per_unit=1 / NODE_DISTANCE,
+        first_cell=NODES_BEFORE_SHIFT - SHIFT / NODE_DISTANCE,
     )
     return Buffer.struct(TABLE, grid=grid, cells=np.concatenate([_cell(i) for i in range(CELLS)]))
 
 
 def _cell(index):
     # The product and the sum have few bits, so both are exact in float32.
-    node = (index - BEFORE) * NODES + SHIFT
+    node = (index - NODES_BEFORE_SHIFT) * NODE_DISTANCE + SHIFT
     value, value_low = _sum(_value(node))
     slope, slope_low = _sum(_sigmoid(node) - COEFF)
     return record(CELL, value=value, value_low=value_low, slope=slope, slope_low=slope_low)
