@@ -134,6 +134,63 @@ def _source_lines(sites):
     return lines
 
 
+def _suites(only, tests_of_k2):
+    """Returns the suites to run.
+
+    Args:
+      only: the tests of the parity suite that the user has named; empty for both suites.
+      tests_of_k2: the folder of k2's own tests.
+    """
+    if only:
+        return [Suite("parity", [], only)]
+    return [
+        # In tests of threads, the device has work for which k2 need not wait.
+        Suite("parity", ["--ignore=k2_mps_tests/parity/test_threads.py"], ["k2_mps_tests/parity"]),
+        Suite(
+            "upstream-mps",
+            ["-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"],
+            [str(tests_of_k2)],
+        ),
+    ]
+
+
+def _recorded(runner, suites):
+    """Runs the suites with all waits.
+
+    Returns:
+      {(module, offset) of a site: {name of a suite: tests in which a wait there found work}}.
+    """
+    users = collections.defaultdict(lambda: collections.defaultdict(list))
+    for suite in suites:
+        record = runner.directory / f"{suite.name}.txt"
+        print(f"recording the waits of {suite.name} (emulated)", flush=True)
+        result = runner.run(suite, suite.tests, record=record)
+        _check(result == "passed", f"{suite.name} {result} although all waits are in place")
+        for line in record.read_text().splitlines():
+            test, module, offset = line.rsplit(" ", 2)
+            users[module, int(offset)][suite.name].append(test)
+    return users
+
+
+def _without_waits(runner, suites, sites, users):
+    """Runs the tests that need the waits at some sites, without these waits.
+
+    Args:
+      users: a result of `_recorded`.
+    Returns:
+      The number of these tests, and what the first suite that notices has reported; None if no
+      suite notices.
+    """
+    num_tests, outcome = 0, None
+    for suite in suites:
+        names = sorted({test for site in sites for test in users[site][suite.name]})
+        num_tests += len(names)
+        if names and outcome is None:
+            result = runner.run(suite, names, drop=sites)
+            outcome = None if result == "passed" else f"{suite.name} {result}"
+    return num_tests, outcome
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="k2_mps_tests.waits",
@@ -145,33 +202,10 @@ def main():
     tests = ROOT / "build/k2/k2/python/tests"
     _check(tests.is_dir(), f"{tests} is missing: k2mps build")
 
-    suites = (
-        [Suite("parity", [], only)]
-        if only
-        else [
-            # In tests of threads, the device has work for which k2 need not wait.
-            Suite(
-                "parity", ["--ignore=k2_mps_tests/parity/test_threads.py"], ["k2_mps_tests/parity"]
-            ),
-            Suite(
-                "upstream-mps",
-                ["-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"],
-                [str(tests)],
-            ),
-        ]
-    )
+    suites = _suites(only, tests)
     with tempfile.TemporaryDirectory() as directory:
         runner = Runner(directory)
-        users = collections.defaultdict(lambda: collections.defaultdict(list))
-        for suite in suites:
-            record = Path(directory) / f"{suite.name}.txt"
-            print(f"recording the waits of {suite.name} (emulated)", flush=True)
-            result = runner.run(suite, suite.tests, record=record)
-            _check(result == "passed", f"{suite.name} {result} although all waits are in place")
-            for line in record.read_text().splitlines():
-                test, module, offset = line.rsplit(" ", 2)
-                users[module, int(offset)][suite.name].append(test)
-
+        users = _recorded(runner, suites)
         _check(users, "no wait of these tests found work in flight")
         by_line = collections.defaultdict(list)
         for site, line in _source_lines(list(users)).items():
@@ -184,19 +218,10 @@ def main():
         unnoticed = []
         print(f"{'tests':>5}  {'without it':<22}line", flush=True)
         for line in sorted(by_line):
-            sites = by_line[line]
-            num_tests, outcome = 0, "unnoticed"
-            for suite in suites:
-                names = sorted({t for s in sites for t in users[s][suite.name]})
-                num_tests += len(names)
-                if not names or outcome != "unnoticed":
-                    continue
-                result = runner.run(suite, names, drop=sites)
-                if result != "passed":
-                    outcome = f"{suite.name} {result}"
-            if outcome == "unnoticed":
+            num_tests, outcome = _without_waits(runner, suites, by_line[line], users)
+            if outcome is None:
                 unnoticed.append(line)
-            print(f"{num_tests:>5}  {outcome:<22}{line}", flush=True)
+            print(f"{num_tests:>5}  {outcome or 'unnoticed':<22}{line}", flush=True)
 
     noticed = len(by_line) - len(unnoticed)
     print(f"\n{noticed} of {len(by_line)} sites are noticed when dropped (emulated)")
