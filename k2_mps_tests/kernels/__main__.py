@@ -11,7 +11,7 @@ from k2_mps_tests.kernels import prepare, registers, runner, sources, validated
 MISSING = 4
 
 
-def main():
+def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m k2_mps_tests.kernels",
         allow_abbrev=False,  # main() looks for the word --validated
@@ -73,6 +73,11 @@ def main():
         metavar="FILE",
         help="CUDA's libdevice.10.bc; default: the installed toolkit's, else PyPI's",
     )
+    return parser
+
+
+def main():
+    parser = _parser()
     options = parser.parse_args()
     only_on_mps = options.names or options.validated or options.metallib
     if only_on_mps and (options.prepare or options.device == "cuda"):
