@@ -160,15 +160,16 @@ class Checkout:
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
         for name, value in self._settings.items():
-            if not name.startswith("user.") and value.lower() not in ("false", "no", "off", "0"):
-                kind = "sparse checkout" if name.startswith("core") else "partial clone"
-                raise errors.K2mpsError(
-                    f"{self.directory} is a {kind} of k2",
-                    why="the patches need every file and every blob",
-                    next_command=f"{self.git_command} sparse-checkout disable"
-                    if name.startswith("core")
-                    else "give a clone that was made without --filter",
-                )
+            if name.startswith("user.") or value.lower() in ("false", "no", "off", "0"):
+                continue
+            kind, advice = "partial clone", "give a clone that was made without --filter"
+            if name.startswith("core"):
+                kind, advice = "sparse checkout", f"{self.git_command} sparse-checkout disable"
+            raise errors.K2mpsError(
+                f"{self.directory} is a {kind} of k2",
+                why="the patches need every file and every blob",
+                next_command=advice,
+            )
 
     def pinned(self, pin: Pin) -> Pin:
         """Returns the pin with the id of a commit, even if `pin.commit` is the id of a tag.
@@ -338,8 +339,9 @@ class Checkout:
         if commit == tip or (commit, tip) in self._ancestry:
             return True
         result = self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
-        # A fetch may bring a commit that is missing, so only True stays right.
-        self._ancestry |= {(commit, tip)} if result else set()
+        if result:
+            # A fetch may bring a commit that is missing, so only True stays right.
+            self._ancestry.add((commit, tip))
         return result
 
     def changed_paths(self, old: str, new: str) -> list[str]:
