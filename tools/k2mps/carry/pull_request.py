@@ -55,35 +55,23 @@ def make(
     """
     with begin(project, checkout) as transaction:
         series = patch_folder.load(project.patches)
-        chosen = [
-            patch for patch in series.patches if not group or series.groups.get(patch.name) == group
-        ]
-        if not chosen:
-            raise errors.K2mpsError(
-                f"patches/series has no group {group}",
-                why="a group begins with a comment like '# device: text'",
-                next_command="name a group of patches/series",
-            )
         alone = is_fix(group) and not in_series
-        if alone:
-            chosen = [patch for patch in chosen if stands_alone(patch.name)]
+        chosen = [
+            patch for patch in _of_group(series, group) if not alone or stands_alone(patch.name)
+        ]
         pin = transaction.pin
         commits = checkout.commits(f"{pin.commit}..{transaction.tip()}")
+        end = series.patches.index(chosen[-1]) + 1
+        pairs = [*zip(commits, series.patches[:end])]
+        if alone:
+            pairs = [pair for pair in pairs if pair[1] in chosen or pair[1].name == _TO_BUILD]
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = pin.commit
         made: list[bytes] = []  # commits on top of `base`
-        end = series.patches.index(chosen[-1]) + 1
-        pairs = [*zip(commits, series.patches[:end])]
-        if alone:
-            pairs = [pair for pair in pairs if pair[1] in chosen or pair[1].name == _TO_BUILD]
-        parts = [[pair] for pair in pairs]
-        if squash:
-            by_group = itertools.groupby(pairs, lambda pair: series.groups.get(pair[1].name, ""))
-            parts = [[*pairs] for _, pairs in by_group]
         tree = checkout.tree_of(pin.commit)
-        for part in parts:
+        for part in _parts(pairs, series, squash):
             commit, last = part[-1]
             tree = _alone(checkout, tree, part) if alone else commit.tree
             patches = [patch for _, patch in part]
@@ -91,12 +79,41 @@ def make(
                 base = checkout.objects.import_commits(made)
                 made = []
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
-            whole = squash and (not alone or last in chosen)
-            message = _squashed(project, series, patches) if whole else _message(last)
-            parent, whole_tree = "" if made else base, {"": Entry(TREE_MODE, tree)}
-            made.append(importable(parent, whole_tree, message, author, sender))
+            is_whole_group = squash and (not alone or last in chosen)
+            message = _squashed(project, series, patches) if is_whole_group else _message(last)
+            parent = "" if made else base
+            entries = {"": Entry(TREE_MODE, tree)}
+            made.append(importable(parent, entries, message, author, sender))
         tip = checkout.objects.import_commits(made)
     return Submission(base, tip, _cover(project, chosen, group))
+
+
+def _of_group(series: Series, group: str) -> list[Patch]:
+    """Returns the patches of a group, or all patches if `group` is empty."""
+    patches = [
+        patch for patch in series.patches if not group or series.groups.get(patch.name) == group
+    ]
+    if not patches:
+        raise errors.K2mpsError(
+            f"patches/series has no group {group}",
+            why="a group begins with a comment like '# device: text'",
+            next_command="name a group of patches/series",
+        )
+    return patches
+
+
+def _parts(
+    pairs: Sequence[tuple[Commit, Patch]], series: Series, squash: bool
+) -> list[list[tuple[Commit, Patch]]]:
+    """Returns the commits and patches of which each commit of the pull request is made.
+
+    Args:
+      squash: whether a commit is made of each group, instead of each patch.
+    """
+    if not squash:
+        return [[pair] for pair in pairs]
+    by_group = itertools.groupby(pairs, lambda pair: series.groups.get(pair[1].name, ""))
+    return [[*of_group] for _, of_group in by_group]
 
 
 def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]]) -> str:
