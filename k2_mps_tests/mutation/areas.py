@@ -40,6 +40,7 @@ OF_PYTHON = {
 OF_K2_MAC = {
     "calibrate": ["calibrate"],
     "check": ["check"],
+    "check_operations": ["check"],
     "check_page": ["check"],
     "distributed": ["distributed"],
     "faults": ["faults", "check"],
