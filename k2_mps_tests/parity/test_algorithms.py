@@ -1,6 +1,6 @@
 """Functions that make FSAs, combine two FSAs or determinize give the CPU's results on mps.
 
-fuzz.py covers other functions of one FsaVec.
+fuzz_cases.py covers other functions of one FsaVec.
 """
 
 import k2

@@ -1,4 +1,4 @@
-"""Runs some cases of fuzz.py.
+"""Runs some cases of fuzz_cases.py.
 
 Further tests check where fuzz.py runs cases, and how fuzz.py reports a difference.
 """
@@ -10,9 +10,9 @@ import runpy
 import pytest
 from hypothesis import strategies as st
 
-from k2_mps_tests.parity import fuzz
+from k2_mps_tests.parity import fuzz, fuzz_cases
 
-NAMED = {"scores": fuzz.SCORES_OF, "unary": fuzz.UNARY, "ragged": fuzz.RAGGED}
+NAMED = {"scores": fuzz_cases.SCORES_OF, "unary": fuzz_cases.UNARY, "ragged": fuzz_cases.RAGGED}
 RANDOM = [
     (kind, name, place)
     for kind, (_, arguments) in fuzz.CASES.items()
