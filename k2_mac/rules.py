@@ -402,12 +402,12 @@ class _Rules(ast.NodeTransformer):
     # ---- expressions
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return self._known(node)
+        return self._replaced(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        known = self._known(node)
-        if known is not node:
-            return known
+        replaced = self._replaced(node)
+        if replaced is not node:
+            return replaced
         if isinstance(node.ctx, ast.Load):
             if self._lacks(node):
                 if id(node) not in self._off:
@@ -421,7 +421,11 @@ class _Rules(ast.NodeTransformer):
             return self._whole(ast.copy_location(new, node), node, ".is_cuda")
         return node
 
-    def _known(self, node: ast.Name | ast.Attribute) -> ast.AST:
+    def _replaced(self, node: ast.Name | ast.Attribute) -> ast.AST:
+        """Replaces the name of a function that k2_mac.gpu or k2.mps has, too.
+
+        Any other expression is returned as it is.
+        """
         name = self._name(node)
         if not isinstance(node.ctx, ast.Load) or id(node) in self._off:
             return node
@@ -447,12 +451,11 @@ class _Rules(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda":
             return node  # a method
         self._note_float64(node, name)
-        wide = keyword(node, "dtype")
-        wide = wide is not None and self._name(wide.value) in _WIDE
-        mp_cuda = name in _CUDA_BY_DEFAULT and not node.args
-        mp_cuda = mp_cuda and not (keyword(node, "device") or keyword(node, "device_type"))
+        # The visit of the arguments may replace names, so these questions come before the visit.
+        asks_for_float64 = self._asks_for_float64(node, name)
+        means_cuda = _means_cuda(node, name)
         self.generic_visit(node)
-        if mp_cuda:
+        if means_cuda:
             node.func = self._swap(node.func, _CUDA_BY_DEFAULT[name], name)
             return node
         if name == "torch.device":
@@ -466,12 +469,19 @@ class _Rules(ast.NodeTransformer):
         self._arguments(node, name)
         if self._kaldifeat and dotted(node.func).split(".")[-1] == "fbank":
             return self._whole(self._with_function(node, "features"), node, "kaldifeat")
-        from_numpy = name in ("torch.tensor", "torch.as_tensor") and keyword(node, "device")
-        if from_numpy and not keyword(node, "dtype"):
-            wide = node.args and isinstance(node.args[0], (ast.Name, ast.Attribute, ast.Call))
-        if wide and (name.startswith("torch.") or isinstance(node.func, ast.Attribute)):
+        if asks_for_float64 or _may_convert_float64(node, name):
             return self._whole(self._with_function(node, "without_float64"), node, "float64")
         return node
+
+    def _asks_for_float64(self, node: ast.Call, name: str) -> bool:
+        """Whether a call of a function of torch, or of a method, has `dtype=torch.float64`."""
+        dtype = keyword(node, "dtype")
+        is_method = isinstance(node.func, ast.Attribute)
+        return (
+            dtype is not None
+            and self._name(dtype.value) in _WIDE
+            and (name.startswith("torch.") or is_method)
+        )
 
     def _with_function(self, node: ast.Call, name: str) -> ast.Call:
         """Returns a call of `_gpu.name`, whose first argument is the function of a call."""
@@ -520,6 +530,23 @@ class _Rules(ast.NodeTransformer):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
             self._note("float64", node, ".double")
+
+
+def _may_convert_float64(call: ast.Call, name: str) -> bool:
+    """Whether a call may make a tensor of an array of numpy, which is float64 by default."""
+    return bool(
+        name in ("torch.tensor", "torch.as_tensor")
+        and keyword(call, "device")
+        and not keyword(call, "dtype")
+        and call.args
+        and isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call))
+    )
+
+
+def _means_cuda(call: ast.Call, name: str) -> bool:
+    """Whether a call means CUDA because it names no device."""
+    names_device = call.args or keyword(call, "device") or keyword(call, "device_type")
+    return name in _CUDA_BY_DEFAULT and not names_device
 
 
 def _names_device(name: str) -> bool:
