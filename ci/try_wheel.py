@@ -27,7 +27,7 @@ def log_probs():
 
 
 def of_k2(device):
-    """Returns the losses and the gradient of k2's CTC loss, on the CPU."""
+    """Computes k2's CTC loss on a device; returns the losses and the gradient, on the CPU."""
     leaf = log_probs().to(device).requires_grad_(True)
     segments = torch.tensor([[0, 0, FRAMES[0]], [1, 0, FRAMES[1]]], dtype=torch.int32)
     graph = k2.ctc_graph(TARGETS, device=device)

@@ -162,14 +162,18 @@ def text(name):
     assert verdicts.keys() == _items(KERNELS_OF) - {"plain, first case: graph_index graph_index"}
 
 
-def test_an_access_outside_of_a_buffer_that_changes_no_result(project):
+def _add_to_dense_fsa_vec(project, statement):
+    """Adds a statement to the kernel dense_fsa_vec."""
     path = project / KERNELS / "dense_fsa_vec.metal"
     text = path.read_text()
     begin = "const int row = params.first_rows[0] + int(group);"
     assert text.count(begin) == 1
+    path.write_text(text.replace(begin, f"{begin}\n  {statement}"))
+
+
+def test_an_access_outside_of_a_buffer_that_changes_no_result(project):
     # With Metal's validation, such a load gives zero.
-    outside = "if (log_probs[1 << 20] != 0) return;"
-    path.write_text(text.replace(begin, f"{begin}\n  {outside}"))
+    _add_to_dense_fsa_vec(project, "if (log_probs[1 << 20] != 0) return;")
     verdicts = _report(project, "kernels/validated, first case")
     bad = "validated, first case: dense_fsa_vec dense_fsa_vec"
     assert _bad(verdicts) == {bad}
@@ -179,12 +183,7 @@ def test_an_access_outside_of_a_buffer_that_changes_no_result(project):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the screen would freeze")
 def test_a_hang(project):
-    path = project / KERNELS / "dense_fsa_vec.metal"
-    text = path.read_text()
-    begin = "const int row = params.first_rows[0] + int(group);"
-    assert text.count(begin) == 1
-    endless = "for (volatile int on = 1; on;) {}"
-    path.write_text(text.replace(begin, f"{begin}\n  {endless}"))
+    _add_to_dense_fsa_vec(project, "for (volatile int on = 1; on;) {}")
     # 30 seconds are enough for the start of torch on a busy machine.
     verdicts = _report(project, PLAIN, options=("--limit", "30"))
     bad = "plain, first case: dense_fsa_vec dense_fsa_vec"

@@ -299,8 +299,14 @@ def _untouched_rings(num_seqs, rows):
 
 
 def _load(is_new):
+    """Returns a case of load_stream, with a stream that begins, or with one that goes on."""
     random = np.random.default_rng(is_new)
-    columns, stride, base, rows, from_row, to_row, index = 4, 5, 3, 6, 2, 1, 7
+    index = 7  # of the stream
+    base = 3  # a state's number in the stream's lattice minus its number in the chunk
+    columns, stride = 4, 5  # of the scores of all chunks
+    from_row, rows = 2, 6  # where this chunk begins among their rows, and how many rows it has
+    to_row = 1  # where the stream's rows begin in memory
+    # The numbers of saved states and arcs of each frame.
     states, arcs = np.array([2, 3, 4]), np.array([5, 6, 0])
     n, m = states.sum(), arcs[:HISTORY].sum()
     of_states = random.integers(100, size=(n, 6))
@@ -309,7 +315,7 @@ def _load(is_new):
     parts = of_states[:, :4], of_states[:, 4], of_states[:, 5], of_arcs, history.view(np.int32)
     saved = np.concatenate([part.ravel() for part in parts]).astype(np.int32)
     chunk = random.standard_normal((from_row + rows, stride)).astype(np.float32)
-    leaving = [2, 9]
+    leaving = [2, 9]  # where the arcs of the graph's first and second state begin
 
     rings = _untouched_rings(index + 1, HISTORY + rows)
     before, ring = rings.copy(), rings[index]
@@ -365,11 +371,16 @@ def _load(is_new):
 
 
 def _save(is_new):
+    """Returns a case of save_stream, with the first chunk of a stream, or with a later chunk."""
     random = np.random.default_rng([is_new, 2])
-    columns, base, time, num_frozen, index, first_row = 3, 4, 11, 8, 2, 5
+    index = 2  # of the stream
+    base = 4  # as in _load
+    time = 11  # the frame of the stream that is frame 0 of the chunk
+    first_row, columns = 5, 3  # of the stream's rows in memory
+    num_frozen = 8  # the number of arcs that later chunks do not change
     max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
     begin, end = HISTORY if is_new else 0, 9
-    following = end - HISTORY
+    following = end - HISTORY  # the first frame that the next chunk can still change
     sizes = random.integers(1, 4, size=(end + 1, 2))
     # The states and the arcs of the first saved frame begin at the last elements of the rings.
     before = np.cumsum(sizes, 0) - sizes
@@ -436,8 +447,16 @@ def _save(is_new):
 
 
 def _emit(num_old):
+    """Returns a case of emit_stream.
+
+    Args:
+      num_old: how many of the lattice's arcs earlier chunks have made.
+    """
     random = np.random.default_rng([num_old, 3])
-    num_states, num_arcs, base, first_state, first_arc, index = 9, 12, 2, 3, 4, 5
+    index = 5  # of the stream
+    num_states, num_arcs = 9, 12  # of the stream's lattice
+    base = 2  # as in _load
+    first_state, first_arc = 3, 4  # where the lattice begins among all lattices
     src = np.sort(random.integers(base, num_states - 1, size=num_arcs))
     dest = random.integers(base, num_states, size=num_arcs)
     graph = np.zeros(6, ARC)
