@@ -30,6 +30,8 @@ from unittest import mock
 
 import k2
 import torch
+from k2mps.build.environment import Environment
+from k2mps.core import project
 
 from k2_mps_tests import ending, gpu_times
 from k2_mps_tests.benchmarks import shares
@@ -271,7 +273,7 @@ def plot(rows, machine, folder):
     pyplot.close(figure)
 
 
-def main():
+def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m k2_mps_tests.benchmarks.bench",
         description=__doc__,
@@ -283,41 +285,33 @@ def main():
     )
     parser.add_argument("--quick", action="store_true", help="two small sizes only")
     parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    # k2_mps_tests/cuda/prepare copies this file to machines without the tool.
-    from k2mps.build.environment import Environment
-    from k2mps.core import project
+    return parser
 
-    Environment(project.find()).install_extra("examples")
-    machine, before = where(), []
-    if options.compare is not None:
-        document = json.loads(options.compare.read_text())
-        if document["where"] != machine:
-            sys.exit(
-                "{} is of another machine: {}, and this is {}".format(
-                    options.compare, document["where"], machine
-                )
-            )
-        before = document["rows"]
-    rows = []
-    for row in run(SIZES["quick" if options.quick else "full"], options.repeats):
-        rows.append(row)
-        failed = f": {row['error'].splitlines()[0]}" if "error" in row else ""
-        print("{operation} {size} {place}".format(**row) + failed, flush=True)
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "bench.json").write_text(
-        json.dumps({"where": machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
-    )
-    plot(rows, machine, options.output)
+
+def _earlier_rows(file, machine):
+    """Returns the rows of an earlier JSON file; ends the program if another machine wrote it."""
+    document = json.loads(file.read_text())
+    if document["where"] != machine:
+        sys.exit(f"{file} is of another machine: {document['where']}, and this is {machine}")
+    return document["rows"]
+
+
+def _print_tables(rows, before, machine):
+    """Prints the times.
+
+    Args:
+      before: the rows of an earlier run; may be empty.
+    """
+    is_emulated = machine["mps"] == "emulated"
     print()
     for line in table(rows, before):
         print(line)
     if before:
         print("the number before x: how many times as fast as before")
     print("\nThe GPU's own times in milliseconds:")
-    for line in gpu_table(rows, " (emulated)" if machine["mps"] == "emulated" else ""):
+    for line in gpu_table(rows, " (emulated)" if is_emulated else ""):
         print(line)
-    if machine["mps"] == "emulated":
+    if is_emulated:
         print("mps is emulated on this machine: these are no times of a GPU")
         print(
             "\n'host ms' is the time that a Mac's host would take: the time of emulated mps, less "
@@ -329,6 +323,24 @@ def main():
         )
         for line in shares.table(rows):
             print(line)
+
+
+def main():
+    options = _parser().parse_args()
+    Environment(project.find()).install_extra("examples")
+    machine = where()
+    before = _earlier_rows(options.compare, machine) if options.compare else []
+    rows = []
+    for row in run(SIZES["quick" if options.quick else "full"], options.repeats):
+        rows.append(row)
+        failed = f": {row['error'].splitlines()[0]}" if "error" in row else ""
+        print("{operation} {size} {place}".format(**row) + failed, flush=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "bench.json").write_text(
+        json.dumps({"where": machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
+    )
+    plot(rows, machine, options.output)
+    _print_tables(rows, before, machine)
     print(f"wrote bench.json, bench.png, bench.svg in {options.output}")
     failed = sorted({row["operation"] for row in rows if "error" in row})
     if failed:
