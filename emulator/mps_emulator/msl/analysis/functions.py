@@ -36,12 +36,13 @@ class Call:
     """A call of a suspending function of the program (see Function.suspends).
 
     first, last: the numbers of the call's first and last token.
-    is_void: whether the called function returns void.
+    is_void: whether the called function returns void; None if only some instances of a template
+        call a function that does.
     """
 
     first: int
     last: int
-    is_void: bool
+    is_void: bool | None
 
 
 class Functions:
