@@ -10,7 +10,7 @@ from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
 from k2mps.stack import upstream
 from k2mps.stack.checkout import BRANCH, Checkout
-from k2mps.stack.transaction import begin
+from k2mps.stack.transaction import Transaction, begin
 
 
 def rebase(project: Project, checkout: Checkout, revision: str) -> str:
@@ -26,16 +26,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     onto = upstream.commit_of(checkout, checkout.pinned(project.upstream().pin), revision)
     with begin(project, checkout) as transaction:
         checkout.check_at_rest()
-        base = transaction.base
-        if base != transaction.pin.commit or not transaction.tip_is_known:
-            moved = base not in ("", transaction.pin.commit)
-            raise errors.K2mpsError(
-                f"branch {BRANCH} of {checkout.directory} is not what patches/ and the pin give",
-                why=f"git has rebased it onto {base[:12]}"
-                if moved
-                else "patches/ was not applied there, or has changed since",
-                next_command=f"k2mps export --onto {base[:12]}" if moved else "k2mps apply",
-            )
+        _check_series(transaction)
         transaction.check_head(transaction.tip())
         tip = transaction.head.tip
         picked = checkout.commits(f"{transaction.pin.commit}..{tip}")
@@ -47,7 +38,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's configuration and terminal, as if the user had typed it.
         # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
-        status, git_command = 1, checkout.git_command
+        status = 1
         after = f"k2mps export --onto {onto[:12]}"
         undo = checkout.undo_rebase()
         try:
@@ -60,11 +51,46 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         return onto
     if status < 0:
         raise errors.ended_by_signal("git rebase", status, undo)
+    _check_ended(checkout, after)
+    if not edited:
+        transaction.check_written(onto, transaction.head.commit)
+    git_command = checkout.git_command
+    raise errors.K2mpsError(
+        f"git has not rebased branch {BRANCH}",
+        why="git's message above has the reason",
+        next_command=f"{git_command} status; if it shows edits, yours or git's, {git_command} stash"
+        " -u, which keeps them in the stash; then the same command again",
+    )
+
+
+def _check_series(transaction: Transaction) -> None:
+    """Raises an error if branch k2-mps is not the series of patches/, on the pin."""
+    base = transaction.base
+    if base == transaction.pin.commit and transaction.tip_is_known:
+        return
+    why, advice = "patches/ was not applied there, or has changed since", "k2mps apply"
+    if base not in ("", transaction.pin.commit):
+        why = f"git has rebased it onto {base[:12]}"
+        advice = f"k2mps export --onto {base[:12]}"
+    raise errors.K2mpsError(
+        f"branch {BRANCH} of {transaction.checkout.directory} is not what patches/ and the pin"
+        " give",
+        why=why,
+        next_command=advice,
+    )
+
+
+def _check_ended(checkout: Checkout, after: str) -> None:
+    """Raises an error if git has stopped the rebase, or has left it without an end.
+
+    Args:
+      after: the command to run after the rebase.
+    """
     if checkout.rebase_was_killed():
         raise errors.K2mpsError(
             f"git has not ended the rebase in {checkout.directory}",
             why="git's message above has the reason",
-            next_command=undo,
+            next_command=checkout.undo_rebase(),
         )
     if checkout.operation_in_progress():
         raise errors.ConflictError(
@@ -72,15 +98,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             why="a patch conflicts; git's message above names the commit and the files"
             if checkout.changed_files().unmerged
             else "git's message above has the reason",
-            next_command=f"resolve it as git says: {git_command} rebase --continue, --skip or"
-            f" --abort; after the last one, {after}; --skip and --abort also discard other edits"
-            " that are not committed",
+            next_command=f"resolve it as git says: {checkout.git_command} rebase --continue, --skip"
+            f" or --abort; after the last one, {after}; --skip and --abort also discard other"
+            " edits that are not committed",
         )
-    if not edited:
-        transaction.check_written(onto, transaction.head.commit)
-    raise errors.K2mpsError(
-        f"git has not rebased branch {BRANCH}",
-        why="git's message above has the reason",
-        next_command=f"{git_command} status; if it shows edits, yours or git's, {git_command} stash"
-        " -u, which keeps them in the stash; then the same command again",
-    )
