@@ -239,16 +239,9 @@ struct Totals {
       const int32_t states = info[kPrStates] + info[kPrExtraStates];
       num_states += states;
       num_arcs += info[kPrArcs];
-      properties &= ~info[kPrNotProperties];
-      if (info[kPrArcs] == 0) properties &= ~kFsaPropertiesNonempty;
-      if (states == 0) continue;
-      // If there is an arc, the initial state counts as entered, and the final
-      // state counts as left.
-      const int32_t one = info[kPrArcs] != 0 ? 1 : 0;
-      if (info[kPrEntered] + one != states)
-        properties &= ~kFsaPropertiesMaybeAccessible;
-      if (info[kPrLeft] + one != states)
-        properties &= ~kFsaPropertiesMaybeCoaccessible;
+      properties =
+          WithoutLacking(properties & ~info[kPrNotProperties], states,
+                         info[kPrArcs], info[kPrEntered], info[kPrLeft]);
     }
     K2_CHECK_LE(std::max(num_states, num_arcs), INT32_MAX)
         << "the lattices have too many arcs. Lower output_beam or "
@@ -377,7 +370,7 @@ torch::optional<Totals> SearchPruned(PrunedBatch *batch,
     }
     if (totals.error & kPrSmallRings) memory.EnlargeRings();
     memory.EnlargeOutput(totals.most_states, totals.most_arcs);
-    // The next Allocate() shall not find the present memory still in use.
+    // Release the memory, so that the next Allocate() can get it again.
     batch->arguments.clear();
   }
 }

@@ -79,6 +79,8 @@ bool PreferMetal(Operation operation, double work, double steps,
     return force.empty() ? costs.step * steps + costs.call < costs.host * work
                          : force == "metal";
   };
+  // First compare with one wave.  Only if Metal is then faster, count the waves
+  // and compare again.
   if (is_metal()) steps *= num_waves();
   return is_metal();
 }

@@ -108,6 +108,26 @@ constexpr const char *kPrunedTooLargeLattice =
 constexpr const char *kPrunedScores =
     "the scores are infinite, NaN or too large for the GPU";
 
+// Returns `properties` without those that a lattice lacks because of its
+// numbers of states and arcs.
+//
+// num_entered, num_left   how many states an arc enters, and how many an arc
+//                         leaves
+inline int32_t WithoutLacking(int32_t properties, int64_t num_states,
+                              int64_t num_arcs, int64_t num_entered,
+                              int64_t num_left) {
+  if (num_arcs == 0) properties &= ~kFsaPropertiesNonempty;
+  if (num_states == 0) return properties;
+  // If there is an arc, the initial state counts as entered, and the final
+  // state counts as left.
+  const int64_t one = num_arcs != 0 ? 1 : 0;
+  if (num_entered + one != num_states)
+    properties &= ~kFsaPropertiesMaybeAccessible;
+  if (num_left + one != num_states)
+    properties &= ~kFsaPropertiesMaybeCoaccessible;
+  return properties;
+}
+
 // The memory of a batch or a chunk.  kernels/pruned_memory.h describes the
 // members.
 struct PrunedMemory {

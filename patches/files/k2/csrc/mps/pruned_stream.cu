@@ -86,17 +86,10 @@ std::shared_ptr<PrunedHistory> HistoryOf(const PrunedStream &after,
 // `info` has the kernels' infos of the chunk.
 int32_t PropertiesOf(const PrunedStream &stream, const int32_t *info,
                      int32_t num_states, int32_t num_arcs) {
-  int32_t ans =
-      kFsaAllProperties & ~(stream.lacks | info[kPrLiveNotProperties]);
-  if (num_arcs == 0) ans &= ~kFsaPropertiesNonempty;
-  // If there is an arc, the initial state counts as entered, and the final
-  // state counts as left.
-  const int32_t one = num_arcs != 0 ? 1 : 0;
-  if (stream.entered + info[kPrLiveEntered] + one != num_states)
-    ans &= ~kFsaPropertiesMaybeAccessible;
-  if (stream.left + info[kPrLiveLeft] + one != num_states)
-    ans &= ~kFsaPropertiesMaybeCoaccessible;
-  return ans;
+  return WithoutLacking(
+      kFsaAllProperties & ~(stream.lacks | info[kPrLiveNotProperties]),
+      num_states, num_arcs, stream.entered + info[kPrLiveEntered],
+      stream.left + info[kPrLiveLeft]);
 }
 
 }  // namespace
@@ -141,8 +134,9 @@ struct PrunedStreams::Batch {
     return static_cast<int32_t>(stream.old_states -
                                 stream.num_states[stream.FirstFrame()]);
   }
-  // Return the end of the chunk's window, and PrunedChunkNext().
+  // Returns the end of the chunk's window.
   int32_t End(int32_t i) const { return kPrHistory + num_frames[i]; }
+  // Returns the first frame that the next chunk can still change.
   int32_t Next(int32_t i) const {
     return PrunedChunkNext(streams[i]->FirstFrame(), End(i));
   }

@@ -111,9 +111,9 @@ torch::Tensor EmptyLoss(const torch::Tensor &scores,
                      : torch::empty({params.B}, scores.options());
 }
 
-// Returns the arguments that three kernels share.  `other` replaces tensors
-// that are empty or not given, because Metal binds no empty buffer.  The
-// kernels do not read an argument that is `other`.
+// Returns the arguments that three kernels share.  Metal binds no empty buffer,
+// so `other` stands in for tensors that are empty or not given.  The kernels do
+// not read these stand-ins.
 mps::Arguments Inputs(const RnntPruned &problem, const RnntPrunedParams &params,
                       const torch::Tensor &other) {
   return {mps::In(kRpSymbols,

@@ -245,8 +245,9 @@ struct ComputeGradient {
   }
 };
 
-// Computes the gradients of an FSA in this dispatch's batches.  `arcs` are the
-// arcs through which other states use a state's score.
+// Computes the gradients of an FSA in this dispatch's batches.  `arcs` are
+// LeavingArcs for forward scores, and IncomingArcs for backward scores: by such
+// an arc, the score of another state depends on a state's score.
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                      Arcs arcs, int final, Gradients grads, int thread_index,

@@ -154,7 +154,7 @@ struct ReducedExp {
   TwoFloat expm1;
 };
 
-// Returns n and expm1 for x.  If |x| is below 7e5, n is exact.  If |x| is
+// Splits exp(x), see ReducedExp.  If |x| is below 7e5, n is exact.  If |x| is
 // larger, n is approximate, and |expm1| is below 0.2.  If x is infinite or NaN,
 // n is x.
 inline ReducedExp ReduceExp(float x) {
