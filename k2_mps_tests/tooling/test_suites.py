@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import sys
+import types
 
 import pytest
 from k2mps.build import builder, doctor
@@ -120,6 +121,25 @@ def test_chosen_tests_run_without_worker_processes(environment, two_processes):
     suite = suites.Suite("one", result.suite.tests, on_k2=False)
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_good[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
+@pytest.mark.parametrize(
+    "pages, runs_programs, is_used",
+    [(2 << 20, True, True), (1 << 20, True, False), (2 << 20, False, False)],
+)
+def test_files_are_in_memory_if_there_is_room_and_programs_may_run_there(
+    environment, monkeypatch, tmp_path, pages, runs_programs, is_used
+):
+    flags = 0 if runs_programs else os.ST_NOEXEC
+    found = types.SimpleNamespace(f_bavail=pages, f_frsize=4096, f_flag=flags)
+    monkeypatch.setattr(os, "statvfs", lambda folder: found)
+    monkeypatch.setattr(suites, "_MEMORY", str(tmp_path))
+    monkeypatch.delenv("TMPDIR", raising=False)
+    in_memory = f"os.environ.get('TMPDIR') == {str(tmp_path)!r}"
+    text = f"import os\n\ndef test_x(): assert ({in_memory}) is {is_used}\n"
+    result = run(environment, text, many_files=True)
+    assert result.ok, result.output
 
 
 def test_an_old_report_is_not_read(environment):
