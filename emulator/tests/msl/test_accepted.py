@@ -51,8 +51,9 @@ PROGRAMS = [
         "struct S { float x; };",
         "threadgroup S shared; shared.x = 2; S own = {5};"
         " S a = out[0] == 0 ? shared : own; out[0] = a.x;"
-        " S b = out[0] == 0 ? shared : own; out[1] = b.x;",
-        [2, 5],
+        " S b = out[0] == 0 ? shared : own; out[1] = b.x;"
+        " S c = out[0] == 2 ? out[1] == 5 ? shared : own : own; out[2] = c.x;",
+        [2, 5, 2],
     ),
     (
         "assertions",
