@@ -22,6 +22,13 @@ PROGRAMS = [
         [0, 0, 3, 8],
     ),
     (
+        # The suffix of a bfloat has the letters of two digits.
+        "hexadecimal_literals",
+        "",
+        "out[0] = 0xbf; out[1] = 0XABF; out[2] = 2.5bf;",
+        [0xBF, 0xABF, 2.5],
+    ),
+    (
         "threadgroup_variables_with_initializers",
         "struct S { float x; };",
         "threadgroup float a = 0.0f; threadgroup float b[2] = {1, 2};"
