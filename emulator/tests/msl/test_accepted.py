@@ -112,6 +112,13 @@ PROGRAMS = [
         [ord("a"), 3],
     ),
     (
+        "initializers_of_members",
+        "struct Pair { float x, y; Pair(float a) : x{a}, y(2) { y += x; }"
+        " float sum() const { return x + y; } };",
+        "Pair pair(3); out[0] = pair.sum();",
+        [8],
+    ),
+    (
         "member_functions_for_device_and_constant",
         "struct Pair { float x, y; float sum() const device { return x + y; }"
         " float sum() const constant { return x + y; } float sum() const { return x - y; } };"
