@@ -1,5 +1,6 @@
 """A file that is no wheel of k2-mps, or is damaged, causes one clear error."""
 
+import dataclasses
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -76,3 +77,15 @@ def test_a_wheel_without_an_origin_gets_no_page(good, content):
 )
 def test_an_invalid_name_of_a_wheel_is_refused(good, name):
     assert "its name: " in refused(good.rename(good.with_name(name)))
+
+
+def test_the_torch_of_a_wheel_with_edits_is_in_its_name(good):
+    dirty = good.rename(good.with_name(NAME.replace("torch2.13.0", "torch2.13.0.dirty")))
+    assert WheelFile(dirty).torch == "2.13.0"
+
+
+def test_a_time_before_1980_becomes_the_first_time_of_a_zip_file(tmp_path):
+    early = test_wheel_tools.case()
+    early.description = dataclasses.replace(early.description, time=0)
+    with zipfile.ZipFile(early.written(tmp_path)) as archive:
+        assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}

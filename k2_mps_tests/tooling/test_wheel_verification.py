@@ -279,6 +279,12 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
         assert [told in str(problem) for problem in case.problems()] == [True]
 
 
+def test_a_name_for_another_processor_is_a_problem(case):
+    tag = case.description.tag.replace("arm64", "x86_64")
+    case.description = dataclasses.replace(case.description, tag=tag)
+    assert case.found() == {"machine"}
+
+
 def test_the_same_rpath_twice_is_a_problem(case):
     old, new = b"@loader_path/../../torch/lib\0", b"@loader_path".ljust(29, b"\0")
     assert old in case.files[CONTEXT]
