@@ -115,6 +115,10 @@ RACES = {
     ),
     "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
     "missing fence after": (LAST_GROUP % (FENCE, ""), "nothing orders"),
+    "fences without an order": (
+        LAST_GROUP % (2 * (FENCE.replace("seq_cst", "relaxed"),)),
+        "nothing orders",
+    ),
     "write after the fence and the atomic": (
         LAST_GROUP % (FENCE, FENCE + " a[g * 64] = 7;"),
         "thread 0 of threadgroup (0, 0, 0) writes in line 17",
