@@ -126,6 +126,13 @@ def test_threads_per_threadgroup(threads, group_size, values):
     assert x.cpu().tolist() == values
 
 
+def test_a_tensor_without_elements():
+    compile_shader("x[i] = 1;", i=("uint", "thread_position_in_grid")).run(
+        torch.ones(0, device=MPS)
+    )
+    torch.mps.synchronize()
+
+
 def test_properties():
     library = compile_shader(
         "threadgroup float s[100]; s[i] = x[i];\n"
@@ -276,7 +283,9 @@ def test_host_alias():
     alias[2] = 20
     assert (x + 1).cpu().tolist() == [1, 2, 21, 4, 5, 6]
     del x  # the alias has a reference to the memory
-    torch.empty(6, dtype=torch.int32, device=MPS).fill_(7).cpu()
+    other = torch.full((6,), 7, dtype=torch.int32, device=MPS)
+    torch.mps.synchronize()
+    torch.mps._host_alias_storage(other.untyped_storage())  # would get the memory
     assert alias.tolist() == [0, 1, 20, 3, 4, 5]
     with pytest.raises(RuntimeError, match="not allocated by the MPSAlloc"):
         torch.mps._host_alias_storage(torch.ones(2).untyped_storage())
