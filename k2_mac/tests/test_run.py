@@ -357,6 +357,14 @@ HELPER = """def fail(device):
 """
 
 
+def test_modules_are_searched_where_python_searches_them(project):
+    files = {"asr/main.py": "import sys\nprint(sys.path)\n"}
+    for options in ([], *([["-P"]] if sys.version_info >= (3, 11) else [])):
+        plain = project("project", files, *options, "asr/main.py").stdout
+        ours = project("project", files, *options, "-m", "k2_mac.run", "asr/main.py").stdout
+        assert ours == plain
+
+
 def test_a_traceback_shows_the_lines_of_the_file_and_no_line_of_ours(project):
     files = {"main.py": FAILS, "helper.py": HELPER}
     plain = project("project", files, "main.py", status=1)
