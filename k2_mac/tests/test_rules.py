@@ -78,8 +78,8 @@ FORMS = {
     ),
     'if "cuda" not in str(device):\n    pass': ("if not _gpu.mentions_gpu(str(device)):\n    pass"),
     'ok = device.startswith("cuda")': "ok = device.startswith(('cuda', 'mps'))",
-    'z = "é", torch.cuda.\\\n  memory_reserved(), "\u2028"': (
-        'z = "é", _gpu.memory_reserved(), "\u2028"'
+    'z = "é", "\u2028", torch.cuda.\\\n  memory_reserved()': (
+        'z = "é", "\u2028", _gpu.memory_reserved()'
     ),
     'log(f"{torch.cuda.max_memory_allocated() // 1000000}MB {name}")': (
         "log(f'{_gpu.max_memory_allocated() // 1000000}MB {name}')"
