@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from k2_mac import run
+from k2_mac.hook import Hook
 from k2_mps_tests.running import ran
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -481,6 +482,14 @@ def test_only_the_project_changes_and_installed_packages_on_demand(command, tmp_
     assert out == "1 1 1\n"
     told = command(files, "--also", "missing", "main/main.py", status=1).stderr
     assert told == "error: Python finds no package missing\n"
+
+
+def test_pythons_library_below_a_root_does_not_change():
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    assert not Hook([os.path.dirname(library)]).owns(os.path.join(library, "random.py"))
+    # A package that the user names may be in the library.
+    package = os.path.join(library, "json")
+    assert Hook([package]).owns(os.path.join(package, "tool.py"))
 
 
 # As typeguard does, this decorator compiles a function again, from the text of the file.
