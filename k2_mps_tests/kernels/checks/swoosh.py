@@ -44,6 +44,7 @@ SEED = (0x1234ABCD, 0x0F0E0D0C)
 
 
 def cases():
+    yield _not_a_number()
     for suffix in TYPES:
         for size in SIZES:
             for is_aligned in (0, 1):
@@ -207,6 +208,19 @@ def _forward(name, suffix, size, is_aligned, dropout_prob):
         Number.kSwooshTable: _table(),
     }
     return Case(name, "swoosh_forward" + suffix, _groups(size), THREADS, buffers)
+
+
+def _not_a_number():
+    """The byte of the derivative is 0, because a byte cannot be NaN."""
+    nan = np.full(1, np.nan, np.float32)
+    buffers = {
+        Number.kSwooshX: Buffer(nan),
+        Number.kSwooshY: Buffer.output(nan),
+        Number.kSwooshG: Buffer.output(np.zeros(1), dtype=np.uint8),
+        Number.kSwooshParams: _params(1, 1),
+        Number.kSwooshTable: _table(),
+    }
+    return Case("NaN", "swoosh_forward", 1, THREADS, buffers)
 
 
 def _backward(name, suffix, size, is_aligned):
