@@ -1,5 +1,6 @@
 """`python -m k2_mac.run` runs programs that were written for CUDA, and changes no file."""
 
+import json
 import os
 import pathlib
 import re
@@ -459,6 +460,16 @@ def test_processes_that_the_program_starts_change_too(command):
         "child.py -I 1",
         "1",
     ]
+
+
+def test_a_process_with_other_arguments_than_its_programs_goes_on(project, tmp_path):
+    """A program that embeds Python can give it such arguments."""
+    program = "sys.argv = ['child.py']; from k2_mac import hook; hook.child(); print('goes on')"
+    told = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
+    out = project(
+        "project", {"child.py": CHILD}, "-c", f"import sys; {program}", K2_MAC_RUN=told
+    ).stdout
+    assert out == "goes on\n"
 
 
 def test_only_the_project_changes_and_installed_packages_on_demand(command, tmp_path):
