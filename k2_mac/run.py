@@ -177,8 +177,8 @@ def _roots_of_module(name: str) -> list[str]:
     """Returns the project of the current folder, and the package of a module."""
     roots = [_project(os.path.join(os.path.realpath(os.curdir), "x"))]
     package = name.partition(".")[0]
-    # A module of Python or torch, such as torch.distributed.run, starts other programs.
-    if package not in (*NEVER, *sys.stdlib_module_names):
+    # A module of torch, such as torch.distributed.run, starts other programs.
+    if package not in NEVER:
         roots.append(_root_of_package(package))
     return roots
 
