@@ -92,7 +92,9 @@ def expand(frame, t, arcs, begins, rows, options):
     for source, state in enumerate(frame.states):
         for i in range(begins[state], begins[state + 1]):
             arc = arcs[i]
-            acoustic = FLOAT(0) if partial else rows[t][arc["label"] + 1]
+            column = arc["label"] + 1
+            acoustic = rows[t][column] if column < len(rows[t]) else FLOAT(-np.inf)
+            acoustic = FLOAT(0) if partial else acoustic
             score = acoustic + arc["score"]
             dest = len(begins) - 2 if partial else arc["dest"]
             frame.steps.append(Step(source, i, int(dest), score, frame.forward[source] + score))

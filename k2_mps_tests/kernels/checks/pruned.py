@@ -99,6 +99,9 @@ class Batch:
         self.rows, self.shared = rows, len(states) == 1
         graphs = random_graphs(random, states, num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
+        if self.options.allow_partial:
+            # A sequence may then end with a label that has no scores.
+            self.arcs["label"][self.arcs["label"] == 1] = 9 * COLUMNS
         self.leaving_begins = graphs.leaving_begins
         self.b_begins = np.cumsum([0, *rows])
         scores = random.standard_normal((self.b_begins[-1], COLUMNS)).astype(np.float32)
@@ -461,7 +464,8 @@ def _emit(name, batch):
             arcs.append((src, dest, batch.label(index, arc, t), score))
             ids2.append(splits1[-1] + src)
             map_a.append(-1 if is_last and label != -1 else arc)
-            map_b.append(row * COLUMNS + label + 1)
+            # A label without scores has the element of label -1.
+            map_b.append(row * COLUMNS + (label + 1 if label + 1 < COLUMNS else 0))
         splits1.append(splits1[-1] + len(arc_begins) + extra)
     splits2.append(len(arcs))
     ids1 = np.repeat(np.arange(len(batch.rows)), np.diff(splits1))
