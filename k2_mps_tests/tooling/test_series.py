@@ -2,7 +2,7 @@
 
 import pytest
 from k2mps.core import errors
-from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series import hunks, patch_folder, patch_text, series_file
 
 from k2_mps_tests.tooling.support import ARRAY, NEW
 
@@ -78,6 +78,12 @@ def test_a_patch_is_read_in_full():
         ("late.cu", 1),
     ]
     assert patch.render() == GOOD.encode()
+
+
+def test_a_removed_last_line_without_a_newline_leaves_the_newline_before_it():
+    body = (b" first", b"-last", b"\\ No newline at end of file")
+    hunk = hunks.Hunk("a.txt", 1, 2, 1, 1, body)
+    assert hunks.edited(b"first\nlast", [hunk]) == b"first\n"
 
 
 OWN = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
