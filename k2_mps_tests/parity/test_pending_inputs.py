@@ -32,6 +32,24 @@ def _with_scores(fsas, scores):
     return fsas.scores + fsas.get_forward_scores(True, True)[: fsas.num_arcs] * 0
 
 
+def _with_tag(function):
+    """Returns a function of FSAs and an attribute that returns the attribute of the result."""
+
+    def tag(fsas, x):
+        fsas = fsas.clone()
+        fsas.tag = x
+        return function(fsas).tag
+
+    return tag
+
+
+def _with_self_loops(fsts, x):
+    fsts = fsts.clone()
+    fsts.aux_labels = x
+    fsts = k2.linear_fst_with_self_loops(fsts)
+    return torch.cat([fsts.labels, fsts.aux_labels.values])
+
+
 # A function, and its inputs on the CPU: tensors, ragged tensors and FSAs.
 CALLS = {
     "add": (lambda ragged, x: ragged.add(x, 1).values, (_ragged(), _ints(10, 20, 30))),
@@ -55,6 +73,10 @@ CALLS = {
     ),
     "index_and_sum": (k2.ragged.index_and_sum, (torch.arange(5.0), _ragged())),
     "index_fsa": (lambda fsas, x: k2.index_fsa(fsas, x).labels, (_fsas(), _ints(1, 0, 1))),
+    "clone": (_with_tag(k2.Fsa.clone), (_fsas(), _ints(1, 2, 3, 4, 5))),
+    "to": (_with_tag(lambda fsas: fsas.to("cpu")), (_fsas(), torch.arange(5.0))),
+    "cat": (_with_tag(lambda fsas: k2.cat([fsas, fsas])), (_fsas(), torch.arange(5.0))),
+    "linear_fst_with_self_loops": (_with_self_loops, (_fsas(), _ints(5, 6, -1, 7, -1))),
     "scores": (_with_scores, (_fsas(), torch.arange(5.0))),
     "compose_arc_maps": (k2.compose_arc_maps, (_ints(5, 6, 7), _ints(2, 0))),
 }

@@ -19,7 +19,10 @@
 #ifndef K2_PYTHON_CSRC_TORCH_MPS_LABELS_H_
 #define K2_PYTHON_CSRC_TORCH_MPS_LABELS_H_
 
+#include <vector>
+
 #include "k2/csrc/array.h"
+#include "k2/csrc/array_ops.h"
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
@@ -49,14 +52,49 @@ inline void MpsSetLabels(FsaOrVec &fsas, const torch::Tensor &labels) {
   VersionsOf(fsas).labels.bump();
 }
 
+// Returns the concatenation of arrays on mps.  The host copies the arrays.
+template <typename T>
+torch::Tensor MpsCat(const std::vector<torch::Tensor> &tensors) {
+  std::vector<Array1<T>> arrays;
+  for (const torch::Tensor &tensor : tensors)
+    arrays.push_back(FromTorch<T>(tensor));
+  Array1<T> ans = Cat(arrays[0].Context(), arrays.size(), arrays.data());
+  return ToTorch(ans);
+}
+
+// Returns a copy, on the CPU, of an array on mps.
+template <typename T>
+torch::Tensor MpsToCpu(const torch::Tensor &tensor) {
+  Array1<T> ans = FromTorch<T>(tensor).To(GetCpuContext());
+  return ToTorch(ans);
+}
+
 }  // namespace k2
 
-// Binds the functions that k2/python/k2/fsa.py calls.
+// Binds the functions that k2/python/k2/fsa.py and ops.py call.
 inline void PybindMpsLabels(py::module &m) {
 #if K2_WITH_MPS
   m.def("mps_labels", &k2::MpsLabels, py::arg("fsas"));
   m.def("mps_set_labels", &k2::MpsSetLabels, py::arg("fsas"),
         py::arg("labels"));
+  // The tensors have one axis, are contiguous, and are all torch.int32 or all
+  // torch.float32.
+  m.def(
+      "mps_cat",
+      [](const std::vector<torch::Tensor> &tensors) {
+        return tensors.at(0).scalar_type() == torch::kInt
+                   ? k2::MpsCat<int32_t>(tensors)
+                   : k2::MpsCat<float>(tensors);
+      },
+      py::arg("tensors"));
+  m.def(
+      "mps_to_cpu",
+      [](const torch::Tensor &tensor) {
+        return tensor.scalar_type() == torch::kInt
+                   ? k2::MpsToCpu<int32_t>(tensor)
+                   : k2::MpsToCpu<float>(tensor);
+      },
+      py::arg("tensor"));
 #endif  // K2_WITH_MPS
 }
 
