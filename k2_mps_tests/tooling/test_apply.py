@@ -487,6 +487,16 @@ def test_a_staged_file_in_place_of_a_folder_or_file_is_kept(exchanged, script, m
     assert (k2 / mine).read_text() == "mine\n"
 
 
+def test_the_only_copy_of_a_staged_file_in_the_way_is_kept(exchanged):
+    k2 = exchanged.checkout
+    support.shell(k2, "echo mine > b/mine; git add b/mine; rm b/mine")
+    message = exchanged.fails(1, "apply")
+    restore, unstage = re.findall("(git -C [^;]*?), which", message)
+    support.shell(k2, f"{restore}; {unstage}")
+    assert (k2 / "b/mine").read_text() == "mine\n"
+    assert git(k2, "status", "--porcelain") == "?? b/mine"
+
+
 @pytest.mark.parametrize(
     "folder, message",
     [("vendor", "not the top of a git checkout"), ("../plain", "not a git repository")],

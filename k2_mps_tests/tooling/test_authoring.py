@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 
 import pytest
 
@@ -251,17 +250,29 @@ def test_the_advice_for_a_detached_commit_of_the_series_can_be_followed(sandbox,
     assert "next: k2mps export\n" in sandbox.ok("status")
 
 
-def test_the_advice_overwrites_no_file_that_git_ignores(sandbox, k2):
+@pytest.mark.parametrize("mine", ["cmake/mps.cmake", "cmake/mps.cmake/x"])
+@pytest.mark.parametrize("is_ignored", [True, False])
+def test_no_advice_to_check_out_the_branch_over_a_file(sandbox, k2, mine, is_ignored):
+    """The series adds cmake/mps.cmake."""
     git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
-    mine = k2 / "cmake/mps.cmake"  # The series adds this file.
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("mine\n")
-    (k2 / ".git/info").mkdir(exist_ok=True)
-    (k2 / ".git/info/exclude").write_text("*.cmake\n")
+    support.write(k2, {mine: "mine\n"})
+    if is_ignored:
+        support.write(k2, {".git/info/exclude": "cmake\n"})
+    else:
+        git(k2, "add", mine)
     message = sandbox.fails(1, "export")
-    command = re.search(CHECKOUT_OF_BRANCH, message)[1].split()
-    assert subprocess.run(command, cwd=sandbox.root).returncode != 0
-    assert mine.read_text() == "mine\n"
+    assert f"files are in the way in {k2}: {mine}\n" in message and "checkout" not in message
+
+
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])
+def test_no_advice_to_stash_deletes_what_replaced_a_file(sandbox, k2, command):
+    edit(k2)
+    git(k2, "commit", "--quiet", "--all", "-m", "mine")
+    support.shell(k2, "rm k2/csrc/array.cu")
+    support.write(k2, {"k2/csrc/array.cu/x": "mine\n"})
+    support.write(k2, {".git/info/exclude": "x\n"})
+    message = sandbox.fails(1, *command)
+    assert "move what is at k2/csrc/array.cu out of" in message and "stash -u" not in message
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,12 @@ def refused(name: str, message: str, script: str):
                 ("a message with a diff", "subject\\n\\n---\\ndiff --git a/x b/x"),
             )
         ),
+        refused(
+            "a message with a line that a stopped rebase drops",
+            "begins with #",
+            "echo > new; git add new; printf 's\\n\\n#1349 differs' | git commit -q"
+            " --cleanup=verbatim -F -",
+        ),
     ],
 )
 def test_a_commit_that_cannot_become_a_patch_is_refused(sandbox, k2, message, script):

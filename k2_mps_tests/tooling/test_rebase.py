@@ -68,7 +68,8 @@ def test_the_commands_of_git_are_printed(sandbox, k2):
     url = sandbox.upstream.as_uri()
     assert re.findall(r"^\+ (.*)$", out, re.MULTILINE) == [
         f"git -C {k2} fetch {url} refs/heads/master",
-        f"git -C {k2} rebase --onto {onto} {sandbox.pin} k2-mps",
+        f"git -C {k2} -c rebase.updateRefs=false rebase --no-autostash --onto {onto} {sandbox.pin}"
+        " k2-mps",
         f"k2mps export --onto {onto[:12]}",
     ]
 
@@ -389,6 +390,22 @@ def test_git_refuses_to_rebase_edits(sandbox, k2, script):
     support.shell(k2, re.search("git's, (git .* stash -u), which keeps", message)[1])
     sandbox.ok("rebase", "--onto", onto)
     assert "+mine" in git(k2, "stash", "show", "--patch")
+
+
+def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):
+    """`git stash pop` brings back the file, not the staged version."""
+    git(k2, "config", "rebase.autoStash", "true")
+    git(k2, "config", "rebase.updateRefs", "true")
+    git(k2, "branch", "theirs", "HEAD~1")
+    theirs = git(k2, "rev-parse", "theirs")
+    support.shell(k2, "echo staged > k2/csrc/array.cu; git add -u; echo mine > k2/csrc/array.cu")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    before = snapshot(k2)
+    assert "git has not rebased" in sandbox.fails(1, "rebase", "--onto", onto)
+    assert snapshot(k2) == before
+    support.shell(k2, "git reset --quiet --hard")
+    sandbox.ok("rebase", "--onto", onto)
+    assert git(k2, "rev-parse", "theirs") == theirs
 
 
 @pytest.mark.parametrize("mine, others", [("new.log", "new.log"), ("a.log", "a.log/x")])

@@ -33,33 +33,35 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.
             transaction.check_in_the_way(commit, picked)
         edited = checkout.changed_files().edited
-        words = ("rebase", "--onto", onto, transaction.pin.commit, BRANCH)
-        command = ("git", "-C", str(checkout.directory), *words)
+        # --no-autostash: see `rebase_command`.  The user's other branches stay.
+        settings = ("-c", "rebase.updateRefs=false")
+        words = ("rebase", "--no-autostash", "--onto", onto, transaction.pin.commit, BRANCH)
+        command = ("git", "-C", str(checkout.directory), *settings, *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
-        # The command has the user's configuration and terminal, as if the user had typed it.
-        # Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
+        # The command has the user's other configuration and the terminal, as if the user had typed
+        # it.  Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
         status = 1
         after = f"k2mps export --onto {onto[:12]}"
-        undo = checkout.undo_rebase()
         try:
             with interrupts.deferred(), process.started(command) as running:
                 status = running.wait()
         except errors.InterruptedRunError as error:
-            error.next_command = undo if status else f"{after}, because git has ended the rebase"
+            error.next_command = f"{after}, because git has ended the rebase"
+            if status:
+                error.next_command = checkout.undo_rebase()
             raise
     if not status:
         return onto
     if status < 0:
-        raise errors.ended_by_signal("git rebase", status, undo)
+        raise errors.ended_by_signal("git rebase", status, checkout.undo_rebase())
     _check_ended(checkout, after)
     if not edited:
         transaction.check_written(onto, transaction.head.commit)
-    git_command = checkout.git_command
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",
         why="git's message above has the reason",
-        next_command=f"{git_command} status; if it shows edits, yours or git's, {git_command} stash"
-        " -u, which keeps them in the stash; then the same command again",
+        next_command=f"{checkout.git_command} status; if it shows edits, yours or git's,"
+        f" {checkout.stash_and('the same command again')}",
     )
 
 

@@ -230,6 +230,9 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
     if any(line == "---" or TRAILER.fullmatch(line) for line in patch.body.split("\n")):
         reason = "lines '---', Upstream-Status and Patch-Filename do not belong in the body"
         return patch.diff_line, reason
+    if any(line.startswith("#") for line in (patch.subject, *patch.body.split("\n"))):
+        reason = "a line of the message begins with #, and git drops it when a rebase has stopped"
+        return patch.subject_line, reason
     if patch.status.split(" ")[0] not in STATUSES:
         statuses = ", ".join(STATUSES)
         return patch.subject_line + 1, f"Upstream-Status is one of {statuses}, not {patch.status!r}"

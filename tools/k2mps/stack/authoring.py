@@ -121,14 +121,14 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
     plan = transaction.plan(commits)
     transaction.check_files(plan, "the command")
     if plan.changed or plan.removed:
-        git_command = transaction.checkout.git_command
+        checkout = transaction.checkout
         raise errors.K2mpsError(
-            f"branch {BRANCH} of {transaction.checkout.directory} has commits that are not in"
-            " patches/",
+            f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
-            next_command="commit the edits there, too, then k2mps export; or"
-            f" {git_command} stash -u, k2mps export, {git_command} stash pop, then the same"
-            " command again",
+            next_command="commit the edits there, too, then k2mps export; or "
+            + checkout.stash_and(
+                f"k2mps export, {checkout.git_command} stash pop, and the same command again"
+            ),
         )
 
 

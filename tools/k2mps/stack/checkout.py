@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from k2mps.core import errors, git
@@ -75,6 +75,7 @@ class Differences(NamedTuple):
     # The edited files of which the index has a version that neither HEAD nor the folder has.
     staged_only: list[str]
     unmerged: list[str]  # the edited files in which git has left conflicts
+    removed: list[str]  # the edited files that HEAD has and the index lacks
 
 
 class Change(NamedTuple):
@@ -243,7 +244,31 @@ class Checkout:
             [entry[3:] for entry in entries if entry.startswith("??")],
             [entry[3:] for entry in tracked if entry[0] in "MAT" and entry[1] in "MDT"],
             [entry[3:] for entry in tracked if "U" in entry[:2] or entry[:2] in ("AA", "DD")],
+            [entry[3:] for entry in tracked if entry[0] == "D"],
         )
+
+    def exchanged(self, edited: Sequence[str]) -> list[str]:
+        """Returns the edited files where a folder is, or a file where their folder was.
+
+        `git stash`, `restore` and `checkout` delete what is there, if git does not track it.
+        """
+        return [path for path in edited if _is_exchanged(self.directory, path)]
+
+    def stash_and(self, commands: str) -> str:
+        """Returns the advice to put edits and new files aside, and then to run other commands."""
+        if moves := self.move_away(self.changed_files().edited):
+            return f"{moves}; then k2mps status"
+        return (
+            f"{self.git_command} stash -u, which keeps edits and new files in the stash; then"
+            f" {commands}"
+        )
+
+    def move_away(self, edited: Sequence[str]) -> str:
+        """Returns the advice to move what git would delete; empty if there is nothing."""
+        exchanged = self.exchanged(edited)
+        if not exchanged:
+            return ""
+        return f"move what is at {errors.some(exchanged)} out of {self.directory}"
 
     def untracked_files(self) -> list[str]:
         """Returns the files that git neither tracks nor ignores."""
@@ -251,6 +276,8 @@ class Checkout:
 
     def choice_of_version(self, paths: Sequence[str]) -> str:
         """Returns the commands that make the index and files agree, see `staged_only`."""
+        if moves := self.move_away(paths):
+            return moves
         command, names = self.git_command, shlex.join(paths)
         return (
             f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
@@ -262,6 +289,15 @@ class Checkout:
     def git_command(self) -> str:
         """`git -C DIRECTORY`, with which a git command for the user begins."""
         return f"git -C {quoted(self.directory)}"
+
+    @property
+    def rebase_command(self) -> str:
+        """The beginning of a `git rebase` for the user.
+
+        git's autostash would lose a staged version that the file does not have, and what stands at
+        the path of a tracked file.
+        """
+        return f"{self.git_command} rebase --no-autostash"
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.
@@ -284,10 +320,9 @@ class Checkout:
     def undo_rebase(self) -> str:
         """Returns the commands that undo a killed rebase and keep the user's edits."""
         command = self.git_command
-        return (
-            f"{command} stash -u, which keeps edits and new files in the stash; then {command}"
-            " rebase --abort, which undoes the rebase and discards commits made since it began, and"
-            " edits that are not stashed; if git refuses that,"
+        return self.stash_and(
+            f"{command} rebase --abort, which undoes the rebase and discards commits made since it"
+            " began, and edits that are not stashed; if git refuses that,"
             f" {command} rebase --quit; {self.checkout_of_branch()}"
         )
 
@@ -380,6 +415,17 @@ class Checkout:
         Several builds can be in such a context at once.
         """
         return exclusive(self.git_dir, str(self.directory), reading=True)
+
+
+def _is_exchanged(checkout: Path, path: str) -> bool:
+    """Whether a folder is where the checkout's commit has a file, or a file where it has a folder.
+
+    Args:
+      path: the file's path in the commit.
+    """
+    folders = [checkout / folder for folder in PurePosixPath(path).parents]
+    is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
+    return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:

@@ -163,6 +163,8 @@ def _check_branch(transaction: Transaction) -> None:
     checkout, head = transaction.checkout, transaction.head
     if head.branch == BRANCH_REF:
         return
+    if head.tip:
+        transaction.check_in_the_way(head.tip)  # The advice is to check out the branch.
     back = checkout.checkout_of_branch()
     if not head.tip:
         back = "k2mps apply, then make your change there"
@@ -193,9 +195,7 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
         return
     advice = "k2mps apply"
     if base:
-        again = (
-            f"{checkout.git_command} rebase --force-rebase {old[:12]}, then the same command again"
-        )
+        again = f"{checkout.rebase_command} --force-rebase {old[:12]}, then the same command again"
         advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
     if pin.commit != old:
         first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
@@ -215,12 +215,12 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
         return
     others = upstream.below_series(checkout, pin.commit, merge.parents[1])
     advice = (
-        f"{checkout.git_command} rebase {pin.commit[:12]}, which makes it linear, but drops edits"
+        f"{checkout.rebase_command} {pin.commit[:12]}, which makes it linear, but drops edits"
         " of the merge itself"
     )
     if others:
         new = others[-1][:12]
-        advice = f"{checkout.git_command} rebase {new} {BRANCH}, then k2mps export --onto {new}"
+        advice = f"{checkout.rebase_command} {new} {BRANCH}, then k2mps export --onto {new}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",
         why="the history of a series must be linear",
@@ -250,6 +250,6 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{checkout.git_command} rebase -i, and change them",
+            next_command=f"{checkout.rebase_command} -i, and change them",
         )
     return tip

@@ -98,7 +98,7 @@ def _series(
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    rebase = f"{checkout.git_command} rebase -i {pin[:12]}"
+    rebase = f"{checkout.rebase_command} -i {pin[:12]}"
     remedy = f"undo that in the edits; or in the commit, if the branch has it, with {rebase}"
     _check_followers(commits, rebase)
     changes_by_id = checkout.changes_of(commits)

@@ -7,12 +7,10 @@ import dataclasses
 import enum
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.stack import commits
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Differences, Head
 from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
@@ -59,7 +57,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     state, users, details = _where(current)
     if differences.edited and state is not State.OTHER_COMMIT:
         state = State.EDITED
-    exchanged = [path for path in differences.edited if _is_exchanged(checkout.directory, path)]
+    exchanged = checkout.exchanged(differences.edited)
     if operation := _operation(checkout):
         details.append(operation)
     details += _details_of_edits(checkout, differences, exchanged)
@@ -85,7 +83,7 @@ def _details_of_edits(
     """Returns lines about the edited files.
 
     Args:
-      exchanged: the edited files for which `_is_exchanged` is true.
+      exchanged: see `Checkout.exchanged`.
     """
     details = []
     edited = differences.edited
@@ -102,7 +100,9 @@ def _details_of_edits(
         if path not in exchanged and not os.path.lexists(checkout.directory / path)
     ]
     if deleted:
-        restore = f"{checkout.git_command} restore --staged --worktree -- FILE brings a file back"
+        restore = f"{checkout.git_command} restore -- FILE brings a file back"
+        if set(deleted) & set(differences.removed):
+            restore += ", or restore --staged --worktree -- FILE, if git rm has deleted it"
         details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
     if differences.staged_only:
         staged = errors.some(differences.staged_only)
@@ -146,7 +146,7 @@ def _next_step(
     Args:
       edited: the files with uncommitted edits.
       users: the user's commits.
-      exchanged: the edited files for which `_is_exchanged` is true.
+      exchanged: see `Checkout.exchanged`.
     """
     head, is_rebased = current.head, _is_rebased(current)
     on_branch = head.branch == BRANCH_REF
@@ -161,17 +161,6 @@ def _next_step(
         put_away = "move what is there away" if exchanged else stash
         return f"commit the edits, or {put_away}; then k2mps status"
     return APPLY
-
-
-def _is_exchanged(checkout: Path, path: str) -> bool:
-    """Whether a folder is where the checkout's commit has a file, or a file where it has a folder.
-
-    Args:
-      path: the file's path in the commit.
-    """
-    folders = [checkout / folder for folder in commits.folders_of(path)]
-    is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
-    return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
 
 
 def _may_export(current: Transaction) -> bool:

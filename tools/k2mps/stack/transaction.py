@@ -331,14 +331,24 @@ class Transaction:
             path for path in others if path in folders or paths & {path, *commits.folders_of(path)}
         ]
         if in_the_way:
-            names = shlex.join(path for path in in_the_way if path in staged)
-            unstage = f"{checkout.git_command} rm --cached -- {names}, which keeps the files; "
+            new = [path for path in in_the_way if path in staged]
+            absent = [path for path in new if not os.path.lexists(checkout.directory / path)]
+            unstage = ""
+            if absent:
+                unstage = (
+                    f"{checkout.git_command} restore -- {shlex.join(absent)}, which writes the"
+                    " staged files; "
+                )
+            if new:
+                unstage += (
+                    f"{checkout.git_command} rm --cached -- {shlex.join(new)}, which keeps the"
+                    " files; "
+                )
             raise errors.K2mpsError(
                 f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
                 why="git would overwrite or delete them, because they are ignored, or new and"
                 " staged; other files or folders have their paths",
-                next_command=f"{unstage if names else ''}move them away; then the same command"
-                " again",
+                next_command=f"{unstage}move them away; then the same command again",
             )
 
     def _update_refs(self, instructions: str, *options: str) -> None:
