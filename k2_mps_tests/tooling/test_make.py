@@ -1,4 +1,5 @@
-"""`make clean` keeps the checkout and a rebase, and a signal to make reaches the tool."""
+"""`make clean` keeps the checkout and a rebase, a signal to make reaches the tool, and git adds
+patches."""
 
 import os
 import shutil
@@ -26,6 +27,15 @@ def test_clean_deletes_build_trees_only(sandbox, k2):
         assert sorted(os.listdir(build)) == ["k2", "rebase"]
         assert support.snapshot(k2) == before
     assert sandbox.state() == "applied"
+
+
+def test_git_adds_a_patch_although_the_user_ignores_such_files(tmp_path):
+    shutil.copy(support.TOOLS.parent / ".gitignore", tmp_path)
+    support.git(tmp_path, "init", "--quiet")
+    files = {".git/info/exclude": "*.patch\n", "patches/more.patch": "", "mine.patch": ""}
+    support.write(tmp_path, files)
+    support.git(tmp_path, "add", ".")
+    assert support.git(tmp_path, "ls-files").split() == [".gitignore", "patches/more.patch"]
 
 
 # A stand-in for k2mps.  Like a compiler, it ends a moment after SIGTERM.  SIGTERM is blocked, so
