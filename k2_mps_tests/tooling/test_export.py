@@ -280,7 +280,7 @@ MESSAGES = [
     "subject 3\n\nSigned-off-by: A <a@example.org>",
     "subject 4\n\nUpstream-Status: Inappropriate [tooling]",
     "subject 5\n\nText.\n\nUpstream-Status: Pending\nReviewed-by: B <b@c>",
-    "subject 6\n\n* list\n  more\n\n    code\n\n#hash",
+    "subject 6\n\n* list\n  more\n\n    code\n\n #hash",
     "größe\n\nÜber",
 ]
 

@@ -248,7 +248,7 @@ def test_a_rebase_that_ctrl_c_ends_is_undone_by_git(sandbox, k2):
 
 def test_a_signal_that_ends_git_is_not_a_conflict(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    script = 'case "$*" in *"rebase --onto"*) kill -KILL $$;; esac'
+    script = 'case "$*" in *"rebase "*"--onto"*) kill -KILL $$;; esac'
     variables = support.shim(sandbox.root.parent / "bin", script)
     error = sandbox.fails(1, "rebase", "--onto", onto, env=variables)
     assert f"git rebase was ended by signal {signal.SIGKILL}" in error and re.search(UNDO, error)
@@ -468,16 +468,12 @@ def test_a_rebase_made_while_git_fetches_is_noticed(sandbox, k2, tmp_path):
 def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
     """If a folder is read-only, git deletes files in other folders before it gives up."""
     refusal = "echo 'error: could not detach HEAD' >&2; exit 1"
-    script = f'case "$*" in *"rebase --onto"*) rm {k2}/cmake/mps.cmake; {refusal};; esac'
+    script = f'case "$*" in *"rebase "*"--onto"*) rm {k2}/cmake/mps.cmake; {refusal};; esac'
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     env = support.shim(tmp_path / "bin", script)
     message = sandbox.fails(1, "rebase", "--onto", onto, env=env)
     assert "git could not write cmake/mps.cmake in " in message
-    restore = (
-        "1 of them deleted: cmake/mps.cmake; (git .* restore --staged --worktree -- )FILE brings"
-    )
-    support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
-    git(k2, "rm", "--quiet", "cmake/mps.cmake")
+    restore = "1 of them deleted: cmake/mps.cmake; (git .* restore -- )FILE brings a file back"
     support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
     (k2 / "cmake/mps.cmake").unlink()
     support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
