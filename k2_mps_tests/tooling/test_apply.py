@@ -497,6 +497,14 @@ def test_the_only_copy_of_a_staged_file_in_the_way_is_kept(exchanged):
     assert git(k2, "status", "--porcelain") == "?? b/mine"
 
 
+def test_a_folder_at_the_path_of_a_staged_file_in_the_way_is_moved_first(exchanged):
+    k2 = exchanged.checkout
+    support.shell(k2, "echo mine > b/mine; git add b/mine; rm b/mine; mkdir b/mine; touch b/mine/x")
+    message = exchanged.fails(1, "apply")
+    assert f"move what is at b/mine out of {k2}; then the same" in message
+    assert "rm --cached" not in message
+
+
 @pytest.mark.parametrize(
     "folder, message",
     [("vendor", "not the top of a git checkout"), ("../plain", "not a git repository")],

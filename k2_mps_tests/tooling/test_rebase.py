@@ -392,6 +392,26 @@ def test_git_refuses_to_rebase_edits(sandbox, k2, script):
     assert "+mine" in git(k2, "stash", "show", "--patch")
 
 
+@pytest.mark.parametrize("mark", ["#", ";"])
+def test_a_line_of_a_message_that_git_would_drop_is_refused(sandbox, k2, mark):
+    """git drops the line if a commit conflicts, and the user continues the rebase."""
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "mine\n")
+    message = f"mine\n\n{mark}1349 differs\n"
+    git(k2, "commit", "--quiet", "--all", "--cleanup=verbatim", "-m", message)
+    if mark == ";":
+        git(k2, "config", "core.commentChar", mark)
+    theirs = git(k2, "show", "HEAD~3:k2/csrc/array.cu").replace("array 7\n", "theirs\n")
+    onto = support.commit(sandbox.upstream, "Newer", {"k2/csrc/array.cu": f"{theirs}\n"})
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"begins with {mark}" in error
+    support.shell(sandbox.root, re.search("next: (git .*), so", error)[1])
+    assert sandbox.run("rebase", "--onto", onto).returncode == 14
+    support.resolve(k2 / "k2/csrc/array.cu", "both\n")
+    git(k2, "add", "k2/csrc/array.cu")
+    git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
+    assert git(k2, "log", "-1", "--format=%B", "k2-mps") == message.strip()
+
+
 def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):
     """`git stash pop` brings back the file, not the staged version."""
     git(k2, "config", "rebase.autoStash", "true")

@@ -62,6 +62,16 @@ def test_status_brings_back_the_staged_version_of_a_deleted_file(sandbox, k2):
     assert (k2 / "CMakeLists.txt").exists()
 
 
+def test_the_advice_names_one_file_although_its_name_is_a_pattern(sandbox, k2):
+    support.write(k2, {"log[1h].h": "staged\n", "log1.h": "committed\n"})
+    support.shell(k2, "git add --all; git commit --quiet -m logs; echo x >> 'log[1h].h'; git add .")
+    support.write(k2, {"log[1h].h": "file\n", "log1.h": "mine\n"})
+    advice = status(sandbox)["next_command"]
+    support.shell(k2, re.search("versions, (git .*) keeps the staged", advice)[1])
+    assert (k2 / "log1.h").read_text() == "mine\n"
+    assert (k2 / "log[1h].h").read_text() == "staged\nx\n"
+
+
 @pytest.mark.parametrize("applied", [False, True])
 def test_status_lists_edited_files(sandbox, applied):
     sandbox.ok("apply") if applied else sandbox.obtain()

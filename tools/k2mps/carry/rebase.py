@@ -5,11 +5,12 @@ At the end, `export` with the new pin writes patches/ and upstream.toml.
 """
 
 import shlex
+from collections.abc import Sequence
 
 from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
 from k2mps.stack import upstream
-from k2mps.stack.checkout import BRANCH, Checkout
+from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.transaction import Transaction, begin
 
 
@@ -32,6 +33,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         picked = checkout.commits(f"{transaction.pin.commit}..{tip}")
         for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.
             transaction.check_in_the_way(commit, picked)
+        _check_messages(checkout, picked)
         edited = checkout.changed_files().edited
         # --no-autostash: see `rebase_command`.  The user's other branches stay.
         settings = ("-c", "rebase.updateRefs=false")
@@ -80,6 +82,19 @@ def _check_series(transaction: Transaction) -> None:
         why=why,
         next_command=advice,
     )
+
+
+def _check_messages(checkout: Checkout, commits: Sequence[Commit]) -> None:
+    """Raises an error if git would drop a line of a message when it has stopped the rebase."""
+    mark = checkout.comment_mark()
+    for commit in commits:
+        if mark and any(line.startswith(mark) for line in commit.message.split("\n")):
+            raise errors.K2mpsError(
+                f"a line of the message of commit {commit} begins with {mark}",
+                why="git drops the line if it stops at this commit",
+                next_command=f"{checkout.git_command} config core.commentChar auto, so that git"
+                " takes another letter; then the same command again",
+            )
 
 
 def _check_ended(checkout: Checkout, after: str) -> None:

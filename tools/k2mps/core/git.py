@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,6 +258,17 @@ def _is_full(directory: Path) -> bool:
 def redacted(text: str) -> str:
     """Returns a text in which `***` replaces user names and passwords in URLs."""
     return re.sub(r"://[^/@\s]+@", "://***@", text)
+
+
+def pathspecs(paths: Iterable[str]) -> str:
+    """Returns paths as words of a git command for the user.
+
+    git would read a path such as "a[1].h" as a pattern, which other files match, too.
+    """
+    return shlex.join(
+        f":(literal){path}" if path.startswith(":") or set(path) & set("*?[\\") else path
+        for path in paths
+    )
 
 
 def quoted(path: object) -> str:

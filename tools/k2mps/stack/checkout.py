@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -153,7 +152,10 @@ class Checkout:
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
         """The values of git's settings that the tool reads, by name in lower case."""
-        names = r"^(core\.sparsecheckout|remote\..*\.promisor|user\.(name|email))$"
+        names = (
+            r"^(core\.(sparsecheckout|commentchar|commentstring)|remote\..*\.promisor"
+            r"|user\.(name|email))$"
+        )
         output = self.git.run("config", "-z", "--get-regexp", names).stdout
         lines = output.decode("utf-8", "replace").split("\0")[:-1]
         return {name: value for name, _, value in (line.partition("\n") for line in lines)}
@@ -161,7 +163,8 @@ class Checkout:
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
         for name, value in self._settings.items():
-            if name.startswith("user.") or value.lower() in ("false", "no", "off", "0"):
+            is_of_messages = name.startswith(("user.", "core.comment"))
+            if is_of_messages or value.lower() in ("false", "no", "off", "0"):
                 continue
             kind, advice = "partial clone", "give a clone that was made without --filter"
             if name.startswith("core"):
@@ -278,7 +281,7 @@ class Checkout:
         """Returns the commands that make the index and files agree, see `staged_only`."""
         if moves := self.move_away(paths):
             return moves
-        command, names = self.git_command, shlex.join(paths)
+        command, names = self.git_command, git.pathspecs(paths)
         return (
             f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
             f" files and discards the staged versions, {command} checkout -- {names} keeps the"
@@ -298,6 +301,15 @@ class Checkout:
         the path of a tracked file.
         """
         return f"{self.git_command} rebase --no-autostash"
+
+    def comment_mark(self) -> str:
+        """Returns what begins a line that git drops from a message that the user may edit.
+
+        The result is empty if git chooses it such that it drops no line of the message.
+        """
+        marks = [self._settings.get(f"core.comment{kind}") for kind in ("string", "char")]
+        mark = next(filter(None, marks), "#")
+        return "" if mark == "auto" else mark
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.

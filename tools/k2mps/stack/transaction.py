@@ -12,13 +12,12 @@ to be in the branch.
 import contextlib
 import functools
 import os
-import shlex
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, interrupts, objects, replacement
-from k2mps.core.git import split_z
+from k2mps.core.git import pathspecs, split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
@@ -255,7 +254,7 @@ class Transaction:
                 f"git could not write {errors.some(missed)} in {checkout.directory}",
                 why=why or "the disk was full, or a folder not writable; or you have edited that",
                 next_command="free some space, and make the folders writable; then"
-                f" {checkout.git_command} stash -- {shlex.join(missed)}, which writes the files and"
+                f" {checkout.git_command} stash -- {pathspecs(missed)}, which writes the files and"
                 " keeps their text in the stash; then the same command again",
             )
 
@@ -333,22 +332,18 @@ class Transaction:
         if in_the_way:
             new = [path for path in in_the_way if path in staged]
             absent = [path for path in new if not os.path.lexists(checkout.directory / path)]
-            unstage = ""
+            steps = [checkout.move_away(new) or "move them away"]
+            if new and not checkout.exchanged(new):
+                unstage = f"{checkout.git_command} rm --cached -- {pathspecs(new)}"
+                steps.insert(0, f"{unstage}, which keeps the files")
             if absent:
-                unstage = (
-                    f"{checkout.git_command} restore -- {shlex.join(absent)}, which writes the"
-                    " staged files; "
-                )
-            if new:
-                unstage += (
-                    f"{checkout.git_command} rm --cached -- {shlex.join(new)}, which keeps the"
-                    " files; "
-                )
+                restore = f"{checkout.git_command} restore -- {pathspecs(absent)}"
+                steps.insert(0, f"{restore}, which writes the staged files")
             raise errors.K2mpsError(
                 f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
                 why="git would overwrite or delete them, because they are ignored, or new and"
                 " staged; other files or folders have their paths",
-                next_command=f"{unstage}move them away; then the same command again",
+                next_command="; ".join([*steps, "then the same command again"]),
             )
 
     def _update_refs(self, instructions: str, *options: str) -> None:
@@ -374,7 +369,7 @@ class Transaction:
         if in_the_way:
             advice += (
                 f"; or, if not you but a killed command has left them, {checkout.git_command} stash"
-                f" -u -- {shlex.join(in_the_way)}, then the same command again"
+                f" -u -- {pathspecs(in_the_way)}, then the same command again"
             )
         return errors.K2mpsError(
             f"git does not switch {checkout.directory} to the series",
