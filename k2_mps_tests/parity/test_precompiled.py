@@ -96,12 +96,9 @@ def metallibs(tmp_path_factory):
     """Returns {name of a file of kernels: its .metallib}."""
     if shutil.which("llvm-as-14") is None:
         pytest.skip("llvm-as-14 is not installed")
-    made = {}
-    for name in "mutual_information", "graph_index":
-        path = tmp_path_factory.mktemp("metallib") / name
-        sources.front_end(name).build_metallib(str(path))
-        made[name] = path.read_bytes()
-    return made
+    folder = tmp_path_factory.mktemp("metallibs")
+    sources.write_metallibs(folder, ["mutual_information", "graph_index"])
+    return {path.stem: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_the_precompiled_library_is_used(metallibs):
