@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
 from k2mps.stack import upstream
-from k2mps.stack.checkout import BRANCH, Checkout, Commit
+from k2mps.stack.checkout import BRANCH, REBASE, Checkout, Commit
 from k2mps.stack.transaction import Transaction, begin
 
 
@@ -35,10 +35,8 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             transaction.check_in_the_way(commit, picked)
         _check_messages(checkout, picked)
         edited = checkout.changed_files().edited
-        # --no-autostash: see `rebase_command`.  The user's other branches stay.
-        settings = ("-c", "rebase.updateRefs=false")
-        words = ("rebase", "--no-autostash", "--onto", onto, transaction.pin.commit, BRANCH)
-        command = ("git", "-C", str(checkout.directory), *settings, *words)
+        words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
+        command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's other configuration and the terminal, as if the user had typed
         # it.  Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.

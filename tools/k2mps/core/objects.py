@@ -6,6 +6,7 @@ hooks.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ MODES = (FILE_MODE, EXECUTABLE_MODE)
 TREE_MODE = "040000"
 
 # The author and committer of a commit of which only the tree matters.
+_SLASH = re.compile("/")
 _NOBODY = f"{IDENTITY_NAME} <{IDENTITY_EMAIL}> 0 +0000"
 
 _CONFIGURATION = f"""\
@@ -196,6 +198,11 @@ class Objects(Git):
         """Makes the commits that `importable` describes; returns the id of the last one."""
         how = ("fast-import", "--quiet", "--force", "--date-format=raw-permissive")
         return self.text(*how, stdin=b"".join([*commits, b"get-mark :1\n"]))
+
+
+def folders_of(path: str) -> list[str]:
+    """Returns the folders that lead to a path, such as "k2" and "k2/csrc" to "k2/csrc/array.h"."""
+    return [path[: match.start()] for match in _SLASH.finditer(path)]
 
 
 def importable(

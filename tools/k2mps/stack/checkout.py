@@ -10,12 +10,12 @@ import functools
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.core.git import quoted
-from k2mps.core.objects import Entry, Objects
+from k2mps.core.objects import Entry, Objects, folders_of
 from k2mps.core.pins import Pin
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
@@ -41,6 +41,10 @@ _IN_PROGRESS = {
 
 # A line of git's list of a rebase that makes a commit of another commit.
 _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
+
+# A `git rebase` that moves no other branch.  git's autostash would lose a staged version that the
+# file does not have, and what stands at the path of a tracked file.
+REBASE = ("-c", "rebase.updateRefs=false", "rebase", "--no-autostash")
 
 
 class Commit(NamedTuple):
@@ -295,12 +299,8 @@ class Checkout:
 
     @property
     def rebase_command(self) -> str:
-        """The beginning of a `git rebase` for the user.
-
-        git's autostash would lose a staged version that the file does not have, and what stands at
-        the path of a tracked file.
-        """
-        return f"{self.git_command} rebase --no-autostash"
+        """The beginning of a `git rebase` for the user."""
+        return f"{self.git_command} {' '.join(REBASE)}"
 
     def comment_mark(self) -> str:
         """Returns what begins a line that git drops from a message that the user may edit.
@@ -435,7 +435,7 @@ def _is_exchanged(checkout: Path, path: str) -> bool:
     Args:
       path: the file's path in the commit.
     """
-    folders = [checkout / folder for folder in PurePosixPath(path).parents]
+    folders = [checkout / folder for folder in folders_of(path)]
     is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
     return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
 

@@ -25,6 +25,7 @@ from k2mps.core.objects import (
     Entry,
     File,
     Objects,
+    folders_of,
     importable,
 )
 from k2mps.core.pins import Pin
@@ -38,7 +39,6 @@ from k2mps.stack.extraction import name_of
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
 _MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
-_SLASH = re.compile("/")
 
 
 class Picked(NamedTuple):
@@ -153,11 +153,6 @@ class Line:
     def tree(self) -> str:
         """Returns the tree of the last commit."""
         return self._objects.text("rev-parse", f"{self.tip()}^{{tree}}")
-
-
-def folders_of(path: str) -> list[str]:
-    """Returns the folders that lead to a path, such as "k2" and "k2/csrc" to "k2/csrc/array.h"."""
-    return [path[: match.start()] for match in _SLASH.finditer(path)]
 
 
 def _files_of(

@@ -325,15 +325,16 @@ class Transaction:
         paths = set(checkout.changed_paths(self.head.commit, commit))
         for changes in checkout.changes_of(picked).values():
             paths |= {change.path for change in changes}
-        folders = {folder for path in paths for folder in commits.folders_of(path)}
+        folders = {folder for path in paths for folder in objects.folders_of(path)}
         in_the_way = [
-            path for path in others if path in folders or paths & {path, *commits.folders_of(path)}
+            path for path in others if path in folders or paths & {path, *objects.folders_of(path)}
         ]
         if in_the_way:
             new = [path for path in in_the_way if path in staged]
             absent = [path for path in new if not os.path.lexists(checkout.directory / path)]
-            steps = [checkout.move_away(new) or "move them away"]
-            if new and not checkout.exchanged(new):
+            moves = checkout.move_away(new)
+            steps = [moves or "move them away"]
+            if new and not moves:
                 unstage = f"{checkout.git_command} rm --cached -- {pathspecs(new)}"
                 steps.insert(0, f"{unstage}, which keeps the files")
             if absent:
