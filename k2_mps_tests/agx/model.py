@@ -78,6 +78,7 @@ class Operation(NamedTuple):
     commands: int  # k2's dispatches and torch's operators
     waits: int  # of the host, for the GPU
     moved: int  # bytes that torch's operators read and write
+    steps: dict[str, int]  # that k2 counts to choose host or Metal, for each name in calibration.cc
     work: dict[str, Work]  # for each kernel
 
 
@@ -87,7 +88,8 @@ def load():
     found = {}
     for row in document["operations"]:
         work = {kernel: Work(*numbers) for kernel, numbers in row["work"].items()}
-        found[row["name"]] = Operation(row["commands"], row["waits"], row["moved"], work)
+        numbers = (row[key] for key in ("commands", "waits", "moved"))
+        found[row["name"]] = Operation(*numbers, row.get("steps", {}), work)
     return tuple(document["size"]), found
 
 
@@ -101,6 +103,9 @@ def write(size, operations):
     for name, operation in operations.items():
         lines += ["", "[[operations]]", f'name = "{name}"']
         lines += [f"{key} = {getattr(operation, key)}" for key in ("commands", "waits", "moved")]
+        if operation.steps:
+            lines += ["[operations.steps]"]
+            lines += [f"{placed} = {steps}" for placed, steps in operation.steps.items()]
         lines += ["[operations.work]"]
         lines += [f"{kernel} = {list(work)}" for kernel, work in operation.work.items()]
     _FILE.write_text("\n".join(lines) + "\n")
@@ -147,15 +152,57 @@ def seconds(gpu, operation, rows):
     return tuple(others + time for time in seconds_of_kernels(gpu, operation, rows))
 
 
-def microseconds_of_frame(name, gpu):
-    """Returns (least, most) of the kernels of an operation, for each frame of an utterance.
+class Placed(NamedTuple):
+    """How the model gets the costs of one of the operations that k2 places."""
 
-    name: the name of an operation of operations.toml.
+    counted_in: str  # the operation of operations.toml
+    waits: int  # of the operation and of its caller
+    kernels: tuple[str, ...] = ()  # if only some of the kernels belong to it
+
+
+# {name in calibration.cc: Placed}
+PLACED = {
+    "intersect_dense": Placed("intersect_dense", waits=2),
+    "ctc_loss": Placed("ctc_loss with gradient, double", waits=1),
+    "get_tot_scores": Placed(
+        "intersect_dense, total scores, gradient, double",
+        waits=1,
+        kernels=(
+            "place_batches",
+            "fill_batches",
+            "incoming_arcs",
+            "double_scores_log_256",
+            "double_totals_backprop",
+        ),
+    ),
+    "intersect_dense_pruned": Placed("intersect_dense_pruned", waits=2),
+}
+
+
+def step(name, gpu):
+    """Returns (least, most) of a step of an operation that k2 places, in microseconds.
+
+    name: a key of PLACED.
     gpu: a key of GPUS.
     """
-    (_, frames, _), operations = load()
-    times = seconds_of_kernels(GPUS[gpu], operations[name], kernels.load())
-    return tuple(1e6 * time / frames for time in times)
+    operation = _placed(name)
+    times = seconds_of_kernels(GPUS[gpu], operation, kernels.load())
+    return tuple(1e6 * time / operation.steps[name] for time in times)
+
+
+def call(name):
+    """Returns the microseconds of a call of such an operation besides its steps; name: as above."""
+    dispatches = sum(work.dispatches for work in _placed(name).work.values())
+    return 1e6 * (dispatches * COMMAND + PLACED[name].waits * WAIT)
+
+
+def _placed(name):
+    """Returns the Operation with the kernels that belong to an operation that k2 places."""
+    _, operations = load()
+    placed = PLACED[name]
+    operation = operations[placed.counted_in]
+    names = placed.kernels or operation.work
+    return operation._replace(work={kernel: operation.work[kernel] for kernel in names})
 
 
 def table():

@@ -22,6 +22,7 @@ def counted():
     import k2
     import mps_emulator
     import torch
+    from k2.mps.placement import placements
 
     from k2_mps_tests.benchmarks.bench import forced
     from k2_mps_tests.benchmarks.operations import operations
@@ -33,6 +34,7 @@ def counted():
             function()  # makes what k2 keeps with a graph
             torch.mps.synchronize()
             folder = Path(scratch, str(number))
+            calls = {placed.operation: placed.num_calls for placed in placements()}
             with mps_emulator.record(folder), k2.mps.counters() as counts, Bytes() as noted:
                 function()
                 torch.mps.synchronize()
@@ -40,9 +42,24 @@ def counted():
                 continue  # an operation of the host
             commands = counts.dispatches + counts.operators
             waits = counts.drains + counts.torch_waits
-            found[name] = model.Operation(commands, waits, noted.moved, counting.count(folder))
+            work = counting.count(folder)
+            found[name] = model.Operation(commands, waits, noted.moved, _steps(calls), work)
             print(name, flush=True)
     return found
+
+
+def _steps(calls_before):
+    """Returns {operation: steps of its last call} of the operations that k2 placed since then.
+
+    calls_before: {operation: number of its calls}.
+    """
+    from k2.mps.placement import placements
+
+    return {
+        placed.operation: int(placed.last_steps)
+        for placed in placements()
+        if placed.num_calls > calls_before[placed.operation]
+    }
 
 
 def main():

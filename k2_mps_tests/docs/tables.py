@@ -142,10 +142,6 @@ def costs(project: Project) -> list[Cost]:
     ]
 
 
-# Operations whose steps are frames, {operation of placement.cc: operation of bench.py}.
-_FRAMES = {"intersect_dense": "intersect_dense", "ctc_loss": "ctc_loss with gradient, double"}
-
-
 # The functions import k2_mps_tests.agx, because it needs NumPy, which the other tables do not.
 
 
@@ -157,14 +153,12 @@ def _costs(project: Project) -> list[str]:
     for cost in costs(project):
         step, call = cost.step / 1000, cost.call / 1000
         host = f"{cost.host:g} ns × {cost.work}"
-        models = ["", ""]
-        if name := _FRAMES.get(cost.operation):
-            times = (model.microseconds_of_frame(name, gpu) for gpu in gpus)
-            models = [f"{least:.1f} to {most:.1f} µs × {cost.steps}" for least, most in times]
+        times = (model.step(cost.operation, gpu) for gpu in gpus)
+        models = [f"{least:.1f} to {most:.1f} µs" for least, most in times]
         metal = f"{step:g} µs × {cost.steps} + {call:g} µs"
         rows.append((f"`{cost.operation}`", host, metal, *models))
     head = ("operation", "the host's estimate", "Metal's estimate")
-    return _table((*head, *(f"the model's, {gpu}" for gpu in gpus)), rows)
+    return _table((*head, *(f"a step by the model, {gpu}" for gpu in gpus)), rows)
 
 
 def _registers(project: Project) -> list[str]:

@@ -72,6 +72,17 @@ def test_costs_are_those_of_the_library():
     ]
 
 
+def test_costs_of_metal_are_those_of_the_model():
+    """placement.cc has the slower end of the range for an M1, to half a microsecond."""
+    from k2_mps_tests.agx import model
+
+    found = {cost.operation: (cost.step, cost.call) for cost in tables.costs(PROJECT)}
+    assert found == {
+        name: (500 * round(2 * model.step(name, "M1")[1]), pytest.approx(1000 * model.call(name)))
+        for name in model.PLACED
+    }
+
+
 def test_the_random_bits_of_swoosh_are_those_of_the_kernel():
     text = " ".join((ROOT / "docs/operations.md").read_text(encoding="utf-8").split())
     [stated] = re.findall(r"(\d+) are for the rounding, .{,70}? and (\d+) for dropout", text)

@@ -153,7 +153,7 @@ def test_the_slowest_part_of_a_kernel_is_its_time():
     assert model.seconds_of_kernel(gpu, work, half)["chain"] == pytest.approx(
         3 * model.LATENCY * 2000 / 1e9
     )
-    operation = model.Operation(commands=2, waits=1, moved=10**8, work={"kernel": work})
+    operation = model.Operation(commands=2, waits=1, moved=10**8, steps={}, work={"kernel": work})
     least, most = model.seconds(gpu, operation, {"kernel": row})
     fixed = 2 * model.COMMAND + model.WAIT + 1e-3
     assert least == pytest.approx(fixed + max(times.values()))

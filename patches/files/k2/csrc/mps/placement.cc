@@ -30,11 +30,12 @@ namespace mps {
 //
 // host   The time that k2's code for the CPU takes on one core of an x86-64.
 //        For ctc_loss, this time includes the lattice and the gradient.
-// step   Four to five times the time that a step takes on an NVIDIA GPU, in one
-//        wave.  A step of the first three operations takes 0.75 us, 2.7 us and
-//        2 us on an H200.  A step of intersect_dense_pruned is a round, see
-//        pruned_problem.h, and takes 1.2 us on an H100.
-// call   200 us for each wait.  Others measured 150 to 360 us
+// step   The model of k2-mps for an M1 gives a range; this is the slower end,
+//        to half a microsecond, for 8 utterances of 200 frames.  The model counts the instructions,
+//        barriers and bytes of the kernels, and divides by an M1's speed.  A
+//        step of intersect_dense_pruned is a round, see pruned_problem.h.
+// call   In the same model, 20 us for each kernel of the operation, and 200 us
+//        for each wait.  Others measured 150 to 360 us
 //        (github.com/JuliaGPU/Metal.jl/pull/783) and 180 us
 //        (github.com/ml-explore/mlx/issues/4438) for a small kernel and the
 //        wait for it.  intersect_dense and intersect_dense_pruned wait for the
@@ -44,23 +45,23 @@ Costs BuiltInCosts(Operation operation) {
   switch (operation) {
     case Operation::kIntersectDense:
       costs.host = 15;
-      costs.step = 4000;
-      costs.call = 400000;
+      costs.step = 3000;
+      costs.call = 500000;
       break;
     case Operation::kCtcLoss:
       costs.host = 30;
-      costs.step = 12000;
-      costs.call = 200000;
+      costs.step = 14500;
+      costs.call = 340000;
       break;
     case Operation::kScores:
       costs.host = 30;
-      costs.step = 8000;
-      costs.call = 200000;
+      costs.step = 2500;
+      costs.call = 300000;
       break;
     case Operation::kIntersectDensePruned:
       costs.host = 24;
-      costs.step = 5500;
-      costs.call = 400000;
+      costs.step = 6000;
+      costs.call = 500000;
       break;
   }
   return costs;
