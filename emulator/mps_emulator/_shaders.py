@@ -113,6 +113,7 @@ class _mps_ShaderLibrary:
             raise (SyntaxError if refused.value else RuntimeError)(message)
 
     def __getattr__(self, name):
+        # A special method is no kernel.  An object whose __init__ has not run has no kernels.
         if name.startswith("__") or "_kernels" not in self.__dict__:
             raise AttributeError(name)
         if name not in self._kernels:
@@ -129,10 +130,12 @@ class _mps_ShaderLibrary:
 
 
 class _Metallib(_mps_ShaderLibrary):
-    """A compiled library, the content of a file .metallib.
+    """The library in a .metallib file.  Each kernel of the file is an attribute of the object.
+
+    content: the bytes of the file.
 
     Raises:
-      RuntimeError: `content` is no .metallib.
+      RuntimeError: `content` is not that of a .metallib file.
     """
 
     def __init__(self, content: bytes):
@@ -148,6 +151,7 @@ class _Metallib(_mps_ShaderLibrary):
             raise RuntimeError(message)
 
     def __dir__(self):
+        # mps_emulator_shader_names() knows only the kernels of a source.
         from .msl.air.metallib import Metallib
 
         return Metallib(self._content).kernels
@@ -242,10 +246,12 @@ def _sizes(given):
 
 
 def _three(sizes):
+    """Returns three sizes.  The sizes that are not given are 1."""
     return (ctypes.c_uint64 * 3)(*(list(sizes) + [1, 1])[:3])
 
 
 def _tensor(tensor):
+    """Returns the argument for a tensor: its buffer on mps, or the bytes of a CPU tensor."""
     if tensor.device.type == "cpu":
         if tensor.dim() != 0:
             raise RuntimeError("Passed CPU tensor to MPS op")

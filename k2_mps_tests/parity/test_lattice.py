@@ -183,6 +183,18 @@ def test_an_empty_lattice():
         )
 
 
+def test_scores_that_overflow_in_the_forward_pass_only():
+    """k2 keeps the first arc, but not the final state, and refuses the lattice on each device."""
+    graphs = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0\n1 2 1 0\n2 3 -1 2e38\n3")])
+    # The sum of the first two scores is below the range of floats, the sum of the last two is not.
+    log_probs = torch.full((1, 2, 2), -2e38)
+    segments = torch.tensor([[0, 0, 2]], dtype=torch.int32)
+    for device in ("cpu", MPS):
+        dense = k2.DenseFsaVec(log_probs.to(device), segments)
+        with pytest.raises(ValueError, match="Fsa is not valid.*0 1 1 -2e[+]38"):
+            k2.intersect_dense(graphs.to(device), dense, 10.0)
+
+
 # One dispatch takes up to 240 segments.
 @pytest.mark.parametrize("num_segments", [1, 2, 7, 240, 241, 500])
 def test_dense_fsa_vec(num_segments):

@@ -70,6 +70,8 @@ void StateScoresOnHost(bool forward, FsaVec &fsas,
     int32_t best = -1;
     for (int32_t i = arc_begins[at]; i != arc_begins[at + 1]; ++i) {
       const Arc &arc = arcs[list[i]];
+      // Each FSA numbers its states from 0, so an arc does not tell the idx01
+      // of its states, but it tells how far apart these states are.
       const int32_t length = arc.dest_state - arc.src_state,
                     other = forward ? state - length : state + length;
       if (other < 0 || other >= num_states)

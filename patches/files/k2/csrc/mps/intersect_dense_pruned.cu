@@ -178,6 +178,9 @@ class Steps {
       for (int32_t phase = kPrExpand; phase <= kPrMakeStates; ++phase)
         Do(phase, t);
       if (t + 1 != PrunedWindowEnd(next_window_, num_rows_)) continue;
+      // All frames of the next window have been searched.  The dispatches of
+      // the following frames prune this window.
+      //
       // Here, only the window before the last one can be unfinished.  Finish it
       // before the last window begins.
       while (step_.window >= 0) Do(kPrNoPhase, t);

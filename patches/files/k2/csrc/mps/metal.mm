@@ -88,19 +88,22 @@ class Pipelines {
   }
 
   // Returns the pipeline of a kernel.  The first call for a kernel compiles the
-  // kernel, which may take a second.  Also notes the arguments `in` and `out`
-  // of a launch; see PassedArguments.
+  // kernel, which may take a second.
   id<MTLComputePipelineState> Find(id<MTLDevice> device,
                                    const std::string &source,
-                                   const std::string &kernel,
-                                   uint32_t in = 0, uint32_t out = 0) {
+                                   const std::string &kernel) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Kernel &found = kernels_[{source, kernel}];
-    if (found.pipeline == nil) {
-      @autoreleasepool {
-        found.pipeline = Compile(device, source, kernel);
-      }
-    }
+    return CompiledKernel(device, source, kernel).pipeline;
+  }
+
+  // Does what Find() does, for a launch.  Notes the arguments of the launch for
+  // Passed(); see PassedArguments.
+  id<MTLComputePipelineState> FindForLaunch(id<MTLDevice> device,
+                                            const std::string &source,
+                                            const std::string &kernel,
+                                            uint32_t in, uint32_t out) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Kernel &found = CompiledKernel(device, source, kernel);
     found.in |= in;
     found.out |= out;
     return found.pipeline;
@@ -122,6 +125,18 @@ class Pipelines {
     id<MTLComputePipelineState> pipeline = nil;
     uint32_t in = 0, out = 0;  // see PassedArguments
   };
+
+  // Compiles the kernel if no earlier call did.  The caller holds mutex_.
+  Kernel &CompiledKernel(id<MTLDevice> device, const std::string &source,
+                         const std::string &kernel) {
+    Kernel &found = kernels_[{source, kernel}];
+    if (found.pipeline == nil) {
+      @autoreleasepool {
+        found.pipeline = Compile(device, source, kernel);
+      }
+    }
+    return found;
+  }
 
   id<MTLLibrary> Library(id<MTLDevice> device, const std::string &source) {
     id<MTLLibrary> &library = libraries_[source];
@@ -272,7 +287,7 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
                           << " is a tensor";
 
   id<MTLComputePipelineState> pipeline =
-      Pipelines::Get().Find(device, source, kernel, in, out);
+      Pipelines::Get().FindForLaunch(device, source, kernel, in, out);
   K2_CHECK_LE(grid.threads_per_threadgroup,
               [pipeline maxTotalThreadsPerThreadgroup])
       << "Too many threads in a threadgroup of the kernel " << kernel;

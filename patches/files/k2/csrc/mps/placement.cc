@@ -80,8 +80,8 @@ bool PreferMetal(Operation operation, double work, double steps,
     return force.empty() ? costs.step * steps + costs.call < costs.host * work
                          : force == "metal";
   };
-  // First compare with one wave.  Only if Metal is then faster, count the waves
-  // and compare again.
+  // Counting the waves may compile the kernel.  So count them only if Metal is
+  // faster with one wave, and then compare again.
   if (is_metal()) steps *= num_waves();
   return is_metal();
 }

@@ -47,13 +47,13 @@ int64_t SumOf(const int32_t *values, int32_t n) {
   return ans;
 }
 
-// Returns new memory for `size` rows of `row` elements.  The first `used` rows
-// are copied from `old`, which may be undefined if `used` is 0.
-torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t size,
-                     int64_t row) {
-  torch::Tensor ans = GpuTensor<int32_t>(size * row);
+// Returns new memory for num_rows rows of row_size elements.  The first `used`
+// rows are copied from `old`, which may be undefined if `used` is 0.
+torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t num_rows,
+                     int64_t row_size) {
+  torch::Tensor ans = GpuTensor<int32_t>(num_rows * row_size);
   if (used > 0)
-    ans.narrow(0, 0, used * row).copy_(old.narrow(0, 0, used * row));
+    ans.narrow(0, 0, used * row_size).copy_(old.narrow(0, 0, used * row_size));
   return ans;
 }
 
@@ -504,101 +504,128 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Finish(const Batch &batch,
   return ans;
 }
 
-DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
-  using intersect_pruned_internal::ArcInfo;
-  using intersect_pruned_internal::StateInfo;
-  const Arc *graph_arcs = graph_.values.Data();
-  const int32_t *leaving_begins = graph_.RowSplits(2).Data();
-  const torch::Tensor saved = stream.saved.cpu(),
-                      old_arcs = stream.history->arcs.cpu(),
-                      times = stream.history->times.cpu();
-  const int32_t *active = saved.data_ptr<int32_t>();
-  const int64_t n = SumOf(stream.num_states, kPrSaved),
-                m = SumOf(stream.num_arcs, kPrHistory);
-  const int32_t *num_kept = active + 4 * n, *next_states = num_kept + 2 * n;
-  const int32_t *rows = next_states + m;
-  const int32_t num_frames = static_cast<int32_t>(stream.num_frames),
-                first = stream.FirstFrame(),
-                next = num_frames - (kPrHistory - first);
+namespace {
 
-  std::vector<StateInfo> states;
-  std::vector<ArcInfo> arcs;
+// The lists of a DecodeStateInfo, to which the functions below append the
+// frames of a stream in order.
+struct HostLists {
+  std::vector<intersect_pruned_internal::StateInfo> states;
+  std::vector<intersect_pruned_internal::ArcInfo> arcs;
   // The number of states before each frame, and of arcs before each state.
   std::vector<int32_t> state_splits{0}, arc_splits{0};
 
-  // First come the frames before `next`.  The scores of the states of these
-  // frames are 0, because no call reads these scores.
+  // dest   the index of the arc's destination among the states of its frame
+  void AddArc(int32_t graph_arc, float loglike, int32_t dest) {
+    intersect_pruned_internal::ArcInfo info;
+    info.a_fsas_arc_idx012 = graph_arc;
+    info.arc_loglike = loglike;
+    info.u.dest_info_state_idx1 = dest;
+    info.end_loglike = 0;
+    arcs.push_back(info);
+  }
+  void EndState() { arc_splits.push_back(static_cast<int32_t>(arcs.size())); }
+  void EndFrame() {
+    state_splits.push_back(static_cast<int32_t>(states.size()));
+  }
+};
+
+// Appends the frames before the saved frames.  The scores of the states of
+// these frames are 0, because no call reads these scores.
+void AddHistory(const PrunedStream &stream, HostLists *lists) {
+  const torch::Tensor arcs = stream.history->arcs.cpu(),
+                      times = stream.history->times.cpu();
+  const int32_t num_frames = static_cast<int32_t>(stream.num_frames),
+                first_saved = num_frames - (kPrHistory - stream.FirstFrame());
   const int32_t *time = times.data_ptr<int32_t>();
   std::vector<int32_t> frame_begins(num_frames + 2, 0);
   for (int64_t s = 0; s < stream.old_states; ++s)
     frame_begins[time[s] + 1] += 1;
   for (int32_t t = 0; t <= num_frames; ++t)
     frame_begins[t + 1] += frame_begins[t];
-  const int32_t *old = old_arcs.data_ptr<int32_t>();
-  int64_t a = 0;
-  for (int32_t t = 0; t < next; ++t) {
-    for (int32_t s = frame_begins[t]; s < frame_begins[t + 1]; ++s) {
-      states.push_back(StateInfo{0, 0, 0});
-      for (; a < stream.old_arcs && old[4 * a] == s; ++a) {
-        ArcInfo info;
-        info.a_fsas_arc_idx012 = old[4 * a + 2];
-        info.arc_loglike = IntAsFloat(old[4 * a + 3]);
-        info.u.dest_info_state_idx1 = old[4 * a + 1] - frame_begins[t + 1];
-        info.end_loglike = 0;
-        arcs.push_back(info);
-      }
-      arc_splits.push_back(static_cast<int32_t>(arcs.size()));
-    }
-    state_splits.push_back(static_cast<int32_t>(states.size()));
-  }
 
-  // Then come the saved frames.  The host's lists leave out pruned states.
-  int64_t first_state = 0, first_arc = 0;
-  for (int32_t t = first; t <= kPrHistory; ++t) {
-    std::vector<int32_t> places;  // of the next frame's states in the list
-    if (t < kPrHistory) {
-      int32_t place = 0;
-      for (int32_t j = 0; j < stream.num_states[t + 1]; ++j) {
-        const bool is_kept =
-            num_kept[first_state + stream.num_states[t] + j] >= 0;
-        places.push_back(is_kept ? place++ : -1);
-      }
+  const int32_t *arc = arcs.data_ptr<int32_t>();
+  const int32_t *end = arc + 4 * stream.old_arcs;
+  for (int32_t t = 0; t < first_saved; ++t) {
+    for (int32_t s = frame_begins[t]; s < frame_begins[t + 1]; ++s) {
+      lists->states.push_back({0, 0, 0});
+      for (; arc != end && arc[0] == s; arc += 4)
+        lists->AddArc(arc[2], IntAsFloat(arc[3]), arc[1] - frame_begins[t + 1]);
+      lists->EndState();
     }
-    for (int32_t j = 0; j < stream.num_states[t]; ++j) {
-      const int64_t at = first_state + j;
-      if (num_kept[at] < 0) continue;
-      const int32_t state = active[4 * at], of_graph = active[4 * at + 3],
-                    of_ring = active[4 * at + 2];
-      states.push_back(StateInfo{state, active[4 * at + 1], 0});
-      const int32_t degree =
-          t < kPrHistory ? leaving_begins[state + 1] - of_graph : 0;
-      for (int32_t k = 0; k < degree; ++k) {
-        const int32_t dest = next_states[first_arc + of_ring + k];
-        if (dest < 0) continue;
-        const Arc &arc = graph_arcs[of_graph + k];
-        ArcInfo info;
-        info.a_fsas_arc_idx012 = of_graph + k;
-        const int32_t row = t * stream.num_columns;
-        info.arc_loglike = IntAsFloat(rows[row + arc.label + 1]) + arc.score;
-        info.u.dest_info_state_idx1 = places[dest];
-        info.end_loglike = 0;
-        arcs.push_back(info);
-      }
-      arc_splits.push_back(static_cast<int32_t>(arcs.size()));
-    }
-    state_splits.push_back(static_cast<int32_t>(states.size()));
-    first_state += stream.num_states[t];
-    first_arc += stream.num_arcs[t];
+    lists->EndFrame();
   }
+}
+
+// Returns the indexes of the states of a saved frame in the host's list of the
+// frame, which leaves out pruned states.  The index of a pruned state is -1.
+std::vector<int32_t> HostIndexes(const int32_t *num_kept, int32_t num_states) {
+  std::vector<int32_t> ans;
+  int32_t next = 0;
+  for (int32_t j = 0; j < num_states; ++j)
+    ans.push_back(num_kept[j] >= 0 ? next++ : -1);
+  return ans;
+}
+
+// Appends the saved frames.
+void AddSavedFrames(FsaVec &graph, const PrunedStream &stream,
+                    HostLists *lists) {
+  const Arc *graph_arcs = graph.values.Data();
+  const int32_t *leaving_begins = graph.RowSplits(2).Data();
+  const torch::Tensor saved = stream.saved.cpu();
+  const int64_t n = SumOf(stream.num_states, kPrSaved),
+                m = SumOf(stream.num_arcs, kPrHistory);
+  const int32_t *active = saved.data_ptr<int32_t>(), *num_kept = active + 4 * n,
+                *next_states = num_kept + 2 * n, *rows = next_states + m;
+  for (int32_t t = stream.FirstFrame(); t <= kPrHistory; ++t) {
+    const int32_t num_states = stream.num_states[t];
+    const bool is_last = t == kPrHistory;
+    std::vector<int32_t> indexes;  // of the states that the arcs enter
+    if (!is_last)
+      indexes = HostIndexes(num_kept + num_states, stream.num_states[t + 1]);
+    const int32_t *row = rows + t * stream.num_columns;  // unless is_last
+    for (int32_t j = 0; j < num_states; ++j) {
+      if (num_kept[j] < 0) continue;
+      const int32_t state = active[4 * j], forward = active[4 * j + 1],
+                    first_arc = active[4 * j + 2],
+                    first_graph_arc = active[4 * j + 3];
+      lists->states.push_back({state, forward, 0});
+      const int32_t degree =
+          is_last ? 0 : leaving_begins[state + 1] - first_graph_arc;
+      for (int32_t k = 0; k < degree; ++k) {
+        const int32_t dest = next_states[first_arc + k];
+        if (dest < 0) continue;
+        const Arc &arc = graph_arcs[first_graph_arc + k];
+        lists->AddArc(first_graph_arc + k,
+                      IntAsFloat(row[arc.label + 1]) + arc.score,
+                      indexes[dest]);
+      }
+      lists->EndState();
+    }
+    lists->EndFrame();
+    // Go to the states and arcs of the next frame.
+    active += 4 * num_states;
+    num_kept += num_states;
+    next_states += stream.num_arcs[t];
+  }
+}
+
+}  // namespace
+
+DecodeStateInfo PrunedStreams::ToHost(const PrunedStream &stream) {
+  HostLists lists;
+  AddHistory(stream, &lists);
+  AddSavedFrames(graph_, stream, &lists);
 
   ContextPtr c = graph_.Context();
-  Array1<int32_t> splits1(c, state_splits), splits2(c, arc_splits);
-  DecodeStateInfo ans;
+  Array1<int32_t> splits1(c, lists.state_splits), splits2(c, lists.arc_splits);
   RaggedShape shape =
       RaggedShape3(&splits1, nullptr, -1, &splits2, nullptr, -1);
-  ans.states =
-      Ragged<StateInfo>(GetLayer(shape, 0), Array1<StateInfo>(c, states));
-  ans.arcs = Ragged<ArcInfo>(shape, Array1<ArcInfo>(c, arcs));
+  DecodeStateInfo ans;
+  ans.states = Ragged<intersect_pruned_internal::StateInfo>(
+      GetLayer(shape, 0),
+      Array1<intersect_pruned_internal::StateInfo>(c, lists.states));
+  ans.arcs = Ragged<intersect_pruned_internal::ArcInfo>(
+      shape, Array1<intersect_pruned_internal::ArcInfo>(c, lists.arcs));
   ans.beam = stream.beam;
   return ans;
 }

@@ -101,6 +101,29 @@ struct RnntSmoothedScores {
   torch::optional<torch::Tensor> ones;  // [B], given if params.has_grads
 };
 
+// Computes saved->unigram and saved->am_log_sum.
+void ComputeAmOnly(const RnntSmoothed &in, const RnntSmoothedParams &params,
+                   const torch::Tensor &boundary, RnntSmoothedSaved *saved) {
+  const auto options = in.am.options().requires_grad(false);
+  saved->unigram = torch::empty({params.C}, options);
+  saved->am_log_sum = torch::empty({params.B, params.T}, options);
+  mps::Launch(
+      kRnntSmoothed, "rnnt_smoothed_unigram",
+      {static_cast<uint32_t>((params.C + 31) / 32), kSmoothedThreads},
+      {mps::In(kSmoothedLm, in.lm), mps::In(kSmoothedLmMax, saved->lm_max),
+       mps::In(kSmoothedLmLogSum, saved->lm_log_sum),
+       mps::Out(kSmoothedUnigram, saved->unigram),
+       mps::In(kSmoothedParams, params)});
+  mps::Launch(
+      kRnntSmoothed, "rnnt_smoothed_am_only",
+      mps::GridOfSimdgroups(int64_t{params.B} * params.T, kSmoothedThreads),
+      {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedAmMax, saved->am_max),
+       mps::In(kSmoothedUnigram, saved->unigram),
+       mps::In(kSmoothedBoundary, boundary),
+       mps::Out(kSmoothedAmLogSum, saved->am_log_sum),
+       mps::In(kSmoothedParams, params)});
+}
+
 // Computes px and py.  If params.has_grads, allocates saved->px_grad and
 // saved->py_grad, and writes 0 to their elements outside of the boundary.
 RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
@@ -131,30 +154,16 @@ RnntSmoothedScores GetRnntScores(const RnntSmoothed &in,
        mps::Out(kSmoothedLmLogSum, saved->lm_log_sum),
        mps::Out(kSmoothedNext, Bound(saved->next, saved->am_max)),
        mps::In(kSmoothedParams, params)});
+  // Metal binds no empty buffer.  So am_max takes the place of tensors that the
+  // kernels do not read.
   const torch::Tensor products =
       params.combined_scale != 0
           ? torch::bmm(saved->lm_exp, saved->am_exp.transpose(1, 2))
           : saved->am_max;
-  saved->unigram = saved->am_log_sum = saved->am_max;
-  if (params.am_scale != 0) {
-    saved->unigram = empty({C});
-    saved->am_log_sum = empty({B, T});
-    mps::Launch(
-        kRnntSmoothed, "rnnt_smoothed_unigram",
-        {static_cast<uint32_t>((C + 31) / 32), kSmoothedThreads},
-        {mps::In(kSmoothedLm, in.lm), mps::In(kSmoothedLmMax, saved->lm_max),
-         mps::In(kSmoothedLmLogSum, saved->lm_log_sum),
-         mps::Out(kSmoothedUnigram, saved->unigram),
-         mps::In(kSmoothedParams, params)});
-    mps::Launch(
-        kRnntSmoothed, "rnnt_smoothed_am_only",
-        mps::GridOfSimdgroups(B * T, kSmoothedThreads),
-        {mps::In(kSmoothedAm, in.am), mps::In(kSmoothedAmMax, saved->am_max),
-         mps::In(kSmoothedUnigram, saved->unigram),
-         mps::In(kSmoothedBoundary, boundary),
-         mps::Out(kSmoothedAmLogSum, saved->am_log_sum),
-         mps::In(kSmoothedParams, params)});
-  }
+  if (params.am_scale != 0)
+    ComputeAmOnly(in, params, boundary, saved);
+  else
+    saved->unigram = saved->am_log_sum = saved->am_max;
   saved->log_sums = empty({B, S + 1, T});
   RnntSmoothedScores ans;
   ans.px = empty({B, S, params.px_columns});

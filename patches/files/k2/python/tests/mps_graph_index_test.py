@@ -55,7 +55,7 @@ class TestMpsGraphIndex(unittest.TestCase):
     def test_by_the_host(self):
         fsas = self.graph.to('mps')
         made = GraphIndex(fsas, by_host=True)
-        made.fill(fsas)
+        made.fill()
         assert made.labels() == (-1, 7)
         self.check(made.index)
 

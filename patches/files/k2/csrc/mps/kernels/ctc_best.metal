@@ -259,11 +259,14 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   const Fsa fsa = input.fsa;
   const float cutoff = pruning.cutoff;
   device const int *path = pruning.path + t;
+  // The best path's arcs in row t and in the row before, or -1.
   const int best_arc = path[0] < 0 ? -1 : path[0] - fsa.arc_begin,
-            before = t == 0 || path[-1] < 0 ? -1 : path[-1] - fsa.arc_begin;
-  const int best_src = best_arc >= 0 ? input.arcs[best_arc].src_state
-                       : before >= 0 ? input.arcs[before].dest_state
-                                     : -1,
+            arc_before = t == 0 || path[-1] < 0 ? -1 : path[-1] - fsa.arc_begin;
+  // The best path's states in rows t and t + 1, or -1.  At the path's end, only
+  // arc_before tells the state.
+  const int best_src = best_arc >= 0     ? input.arcs[best_arc].src_state
+                       : arc_before >= 0 ? input.arcs[arc_before].dest_state
+                                         : -1,
             best_dest = best_arc >= 0 ? input.arcs[best_arc].dest_state : -1;
   for (int i = input.thread_index;; i += input.num_threads) {
     // All lanes of a simdgroup run this loop the same number of times.

@@ -37,15 +37,15 @@ inline float Unordered(int x) {
 }
 constant int kOrderedMinusInfinity = static_cast<int>(0x807fffffu);
 
-// A positive double: significand * 2^exponent, with a significand of 53 bits.
+// A positive double: significand * 2^exponent.  The significand has 53 bits.
 struct Double {
   ulong significand;
   int exponent;
 };
 
-// Returns x / 2^shift, rounded to the nearest integer.  If two integers are
-// equally near, returns the even one.  0 < shift < 64.  If is_more, x was
-// rounded down from a number that is greater than x by less than 1.
+// Returns y / 2^shift, rounded to the nearest integer.  If two integers are
+// equally near, returns the even one.  0 < shift < 64.  The integer x is y
+// without its fraction, and is_more says whether y has a fraction.
 inline ulong Rounded(ulong x, int shift, bool is_more) {
   const ulong whole = x >> shift, rest = x & ((1ul << shift) - 1ul),
               half_way = 1ul << (shift - 1);
@@ -54,9 +54,8 @@ inline ulong Rounded(ulong x, int shift, bool is_more) {
   return whole + (up ? 1ul : 0ul);
 }
 
-// Returns the double significand * 2^exponent, with a significand of at most 53
-// bits.  The argument `significand` may have 54 bits if rounding made it a
-// power of 2.
+// Returns the double significand * 2^exponent.  Rounding may have made the
+// significand 2^53.  This number has 54 bits, one too many, so it is halved.
 inline Double Normal(ulong significand, int exponent) {
   if ((significand >> 53) == 0) return Double{significand, exponent};
   return Double{significand >> 1, exponent + 1};

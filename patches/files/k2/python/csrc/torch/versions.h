@@ -60,17 +60,18 @@ inline ArcVersions &VersionsOf(FsaOrVec &arcs) {
   return *static_cast<ArcVersions *>(versions.get());
 }
 
-/* Called for arcs that are the memory of a tensor.  If the memory is that of
-   other arcs, too, the versions are theirs.  The caller must hold the GIL. */
-inline void ShareVersions(FsaOrVec &arcs) {
+/* Called for arcs that are the memory of a tensor.  If other arcs have the same
+   memory, `arcs` get the versions of these arcs.  Returns the versions of
+   `arcs`.  The caller must hold the GIL. */
+inline ArcVersions &ShareVersions(FsaOrVec &arcs) {
   static auto *of_memory = new std::unordered_map<void *, std::weak_ptr<void>>;
   static size_t limit = 64;  // entries that may be there before some are erased
   const RegionPtr &region = arcs.values.GetRegion();
   std::weak_ptr<void> &known = (*of_memory)[region->data];
   region->versions = known.lock();
-  VersionsOf(arcs);
+  ArcVersions &ans = VersionsOf(arcs);
   known = region->versions;
-  if (of_memory->size() <= limit) return;
+  if (of_memory->size() <= limit) return ans;
   for (auto entry = of_memory->begin(); entry != of_memory->end();) {
     if (entry->second.expired())
       entry = of_memory->erase(entry);
@@ -78,6 +79,7 @@ inline void ShareVersions(FsaOrVec &arcs) {
       ++entry;
   }
   limit = 2 * of_memory->size() + 64;
+  return ans;
 }
 
 inline void SetVersion(const torch::Tensor &tensor,

@@ -56,7 +56,8 @@ class GraphIndex:
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None
         self._copy: Optional[torch.Tensor] = None
-        self._is_filled = not by_host
+        # The arcs that the host has yet to read.
+        self._unread = fsas.arcs if by_host else None
         make = (_k2.mps_reserve_graph_index
                 if by_host else _k2.mps_graph_index)
         self.index = make(fsas.arcs)
@@ -66,14 +67,14 @@ class GraphIndex:
         was made from.'''
         return self._version == _version(fsas)
 
-    def fill(self, fsas) -> None:
+    def fill(self) -> None:
         '''Let the host fill the index, if the index is not filled yet.'''
         # After this call, a kernel reads the memory.  So another thread must
         # not fill the index a second time.
         with _lock:
-            if not self._is_filled:
-                self._labels = self.index.fill(fsas.arcs)
-                self._is_filled = True
+            if self._unread is not None:
+                self._labels = self.index.fill(self._unread)
+                self._unread = None
 
     def labels(self) -> Optional[Tuple[int, int]]:
         '''Return the lowest and the highest label, or None if the host does not
@@ -134,5 +135,5 @@ def graph_index(fsas) -> GraphIndex:
     if ans is None or not ans.is_of(fsas):
         ans = GraphIndex(fsas, by_host=fsas.num_arcs > _MAX_ARCS)
         fsas._cache[_NAME] = ans
-    ans.fill(fsas)
+    ans.fill()
     return ans
