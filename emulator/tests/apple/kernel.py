@@ -24,6 +24,10 @@ FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = tuple(name for name in TYPES if "int" in name)
 # The number of elements of a kernel that computes each element by itself.
 COUNT = 257
+# Floats for which implementations of a function often differ: signed zeros, halves (which round to
+# even), the largest half, and floats whose exp() overflows or vanishes.
+_SPECIAL = (0.0, -0.0, 1, -1, 0.5, 1.5, 2.5, -2.5)
+_SPECIAL += (np.inf, -np.inf, np.nan, 65504, 1e-7, 88, -104)
 
 
 @dataclasses.dataclass
@@ -63,10 +67,16 @@ class Group:
 
 
 def generator(name):
+    """Returns a generator whose random numbers depend only on the name of a kernel."""
     return np.random.default_rng(list(name.encode()))
 
 
-def to_bfloat(x):
+def of_type(x, type):
+    """Converts an array of floats to one of FLOATS."""
+    return _to_bfloat(x) if type == "bfloat16" else x.astype(TYPES[type][1])
+
+
+def _to_bfloat(x):
     """Returns the bits of the bfloats nearest to floats, an array of uint16."""
     bits = x.astype(np.float32).view(np.uint32)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
@@ -74,7 +84,11 @@ def to_bfloat(x):
 
 
 def values(name, type, count, positive=False, special=True):
-    """Returns `count` random values of a type of TYPES."""
+    """Returns `count` random values of a type of TYPES.
+
+    name:     the values depend on this name.
+    special:  begin with zeros, infinities, a NaN and halves, if the type is one of FLOATS.
+    """
     random = generator(name)
     if type == "bool_":
         return random.integers(0, 2, count).astype(np.bool_)
@@ -86,25 +100,8 @@ def values(name, type, count, positive=False, special=True):
     if positive:
         x = abs(x)
     if special:
-        few = [
-            0.0,
-            -0.0,
-            1,
-            -1,
-            0.5,
-            1.5,
-            2.5,
-            -2.5,
-            np.inf,
-            -np.inf,
-            np.nan,
-            65504,
-            1e-7,
-            88,
-            -104,
-        ]
-        x[: len(few)] = few
-    return to_bfloat(x) if type == "bfloat16" else x.astype(TYPES[type][1])
+        x[: len(_SPECIAL)] = _SPECIAL
+    return of_type(x, type)
 
 
 def empty(type, count):
@@ -113,8 +110,10 @@ def empty(type, count):
 
 
 def number(type, value):
+    """Returns the argument for a kernel's parameter that is one number."""
     return np.array([value], type)
 
 
 def if_float(index, type):
+    """Returns the field `floats` of a kernel that writes one buffer, of any type of TYPES."""
     return {index: type} if type in FLOATS else {}

@@ -1,5 +1,7 @@
 """The kernels of mlx."""
 
+import itertools
+
 import numpy as np
 
 from apple.kernel import (
@@ -13,14 +15,15 @@ from apple.kernel import (
     generator,
     if_float,
     number,
-    to_bfloat,
+    of_type,
     values,
 )
 
 MLX = "mlx-metal==0.32.4"
 
 
-def _mlx(*headers, head=""):
+def _headers(*headers):
+    """Returns the paths of headers of mlx's kernels, after the header that all kernels need."""
     folder = "mlx/backend/metal/kernels"
     return [f"{folder}/utils.h", *(f"{folder}/{header}" for header in headers)]
 
@@ -38,7 +41,7 @@ def _unary():
             buffers = [values(name, type, COUNT), empty(type, COUNT), number("u4", COUNT)]
             text = f"unary_v<{metal}, {metal}, {operation}, 1>"
             kernels[name] = Kernel(text, buffers, if_float(1, type), (COUNT,), (64,))
-    return Group(MLX, _mlx("unary_ops.h", "unary.h"), kernels)
+    return Group(MLX, _headers("unary_ops.h", "unary.h"), kernels)
 
 
 def _binary():
@@ -69,7 +72,7 @@ def _binary():
             ]
             text = f"binary_vv<{metal}, {out}, {operation}, 1>"
             kernels[name] = Kernel(text, buffers, if_float(2, result), (COUNT,), (64,))
-    return Group(MLX, _mlx("binary_ops.h", "binary.h"), kernels)
+    return Group(MLX, _headers("binary_ops.h", "binary.h"), kernels)
 
 
 def _softmax():
@@ -82,7 +85,7 @@ def _softmax():
             for kind, function in (("block", "softmax_single_row"), ("looped", "softmax_looped")):
                 precise = "precise_" if accumulator else ""
                 name = f"{kind}_softmax_{precise}{type}"
-                arguments = ", ".join(filter(None, [TYPES[type][0], accumulator]))
+                arguments = f"{TYPES[type][0]}, {accumulator}" if accumulator else TYPES[type][0]
                 buffers = [
                     values(name, type, rows * size, special=False),
                     empty(type, rows * size),
@@ -93,7 +96,7 @@ def _softmax():
                 kernels[name] = Kernel(
                     text, buffers, if_float(1, type), (rows * threads,), (threads,)
                 )
-    return Group(MLX, _mlx("softmax.h"), kernels)
+    return Group(MLX, _headers("softmax.h"), kernels)
 
 
 def _sort():
@@ -110,7 +113,20 @@ def _sort():
             buffers = [values(name, type, rows * size), empty(out, rows * size)]
             buffers += [number("i4", n) for n in (size, 1, 1, size, size)]
             kernels[name] = Kernel(text, buffers, if_float(1, out), (128, rows, 1), (128, 1, 1))
-    return Group(MLX, _mlx("sort.h"), kernels)
+    return Group(MLX, _headers("sort.h"), kernels)
+
+
+def _scan_kinds():
+    """Yields (name, arguments of the template) for each kind of a scan."""
+    for inclusive, reverse in itertools.product((True, False), (False, True)):
+        direction = "reverse_" if reverse else ""
+        kind = "inclusive" if inclusive else "exclusive"
+        yield direction + kind, f"{str(inclusive).lower()}, {str(reverse).lower()}"
+
+
+def _reads(type):
+    """Returns the number of elements that a thread of a scan reads at once."""
+    return 2 if type.endswith("64") else 4
 
 
 def _scan():
@@ -123,69 +139,61 @@ def _scan():
         ("min", "CumMin"),
         ("logaddexp", "CumLogaddexp"),
     ):
-        for type in FLOATS if operation == "logaddexp" else FLOATS + INTEGERS:
-            for inclusive in (True, False):
-                for reverse in (False, True):
-                    kind = (
-                        ("reverse_" if reverse else "") + ("in" if inclusive else "ex") + "clusive"
-                    )
-                    name = f"contig_scan_{kind}_{operation}_{type}_{type}"
-                    metal = TYPES[type][0]
-                    reads = 2 if type.endswith("64") else 4
-                    flags = f"{reads}, {str(inclusive).lower()}, {str(reverse).lower()}"
-                    text = f"contiguous_scan<{metal}, {metal}, {function}<{metal}>, {flags}>"
-                    buffers = [
-                        values(name, type, rows * size, special=False),
-                        empty(type, rows * size),
-                        number("u8", size),
-                    ]
-                    if operation == "prod" and type in FLOATS:
-                        signs = np.sign(generator(name).normal(size=rows * size)).astype(np.float32)
-                        buffers[0] = (
-                            to_bfloat(signs) if type == "bfloat16" else signs.astype(TYPES[type][1])
-                        )
-                    kernels[name] = Kernel(
-                        text, buffers, if_float(1, type), (128, rows, 1), (128, 1, 1)
-                    )
-    return Group(MLX, _mlx("binary_ops.h", "scan.h"), kernels)
+        types = FLOATS if operation == "logaddexp" else FLOATS + INTEGERS
+        for type, (kind, flags) in itertools.product(types, _scan_kinds()):
+            name = f"contig_scan_{kind}_{operation}_{type}_{type}"
+            metal = TYPES[type][0]
+            arguments = f"{metal}, {metal}, {function}<{metal}>, {_reads(type)}, {flags}"
+            if operation == "prod" and type in FLOATS:
+                # A product of 900 other numbers would leave the range of the type.
+                source = of_type(np.sign(generator(name).normal(size=rows * size)), type)
+            else:
+                source = values(name, type, rows * size, special=False)
+            kernels[name] = Kernel(
+                f"contiguous_scan<{arguments}>",
+                [source, empty(type, rows * size), number("u8", size)],
+                if_float(1, type),
+                (128, rows, 1),
+                (128, 1, 1),
+            )
+    return Group(MLX, _headers("binary_ops.h", "scan.h"), kernels)
 
 
 def _strided_scan():
     kernels = {}
     rows, size, stride = 2, 70, 41
+    blocks = (stride + 31) // 32
+    types = ("float32", "float16", "int32", "uint32", "int64")
     for operation, function in (("sum", "CumSum"), ("prod", "CumProd"), ("max", "CumMax")):
-        for type in ("float32", "float16", "int32", "uint32", "int64"):
-            for inclusive in (True, False):
-                for reverse in (False, True):
-                    kind = ("reverse_" if reverse else "") + ("in" if inclusive else "ex")
-                    name = f"strided_scan_{kind}clusive_{operation}_{type}_{type}"
-                    metal = TYPES[type][0]
-                    reads = 2 if type.endswith("64") else 4
-                    flags = f"{reads}, {str(inclusive).lower()}, {str(reverse).lower()}"
-                    source = values(name, type, rows * size * stride, special=False)
-                    if operation == "prod" and type in FLOATS:
-                        source = np.sign(source)
-                    blocks, threads = (stride + 31) // 32, 32 // reads * 32
-                    numbers = [number("u8", n) for n in (size, stride, blocks)]
-                    kernels[name] = Kernel(
-                        f"strided_scan<{metal}, {metal}, {function}<{metal}>, {flags}>",
-                        [source, empty(type, source.size), *numbers],
-                        if_float(1, type),
-                        (threads, rows * blocks, 1),
-                        (threads, 1, 1),
-                    )
-    return Group(MLX, _mlx("binary_ops.h", "scan.h"), kernels)
+        for type, (kind, flags) in itertools.product(types, _scan_kinds()):
+            name = f"strided_scan_{kind}_{operation}_{type}_{type}"
+            metal = TYPES[type][0]
+            arguments = f"{metal}, {metal}, {function}<{metal}>, {_reads(type)}, {flags}"
+            source = values(name, type, rows * size * stride, special=False)
+            if operation == "prod" and type in FLOATS:
+                # A product of 70 other numbers could leave the range of a half.
+                source = np.sign(source)
+            threads = 32 // _reads(type) * 32
+            kernels[name] = Kernel(
+                f"strided_scan<{arguments}>",
+                [source, empty(type, source.size)]
+                + [number("u8", n) for n in (size, stride, blocks)],
+                if_float(1, type),
+                (threads, rows * blocks, 1),
+                (threads, 1, 1),
+            )
+    return Group(MLX, _headers("binary_ops.h", "scan.h"), kernels)
+
+
+# {type of small integers: type in which mlx adds and multiplies them}.
+_SUMS = {"uint8": "int32", "int8": "int32", "int16": "int32", "uint16": "uint32"}
 
 
 def _reduce():
     kernels = {}
     for operation, function in (("sum", "Sum"), ("prod", "Prod"), ("min", "Min"), ("max", "Max")):
         for type in FLOATS + INTEGERS:
-            out = type
-            if operation in ("sum", "prod"):
-                out = {"uint8": "int32", "int8": "int32", "int16": "int32", "uint16": "uint32"}.get(
-                    type, type
-                )
+            out = _SUMS.get(type, type) if operation in ("sum", "prod") else type
             metal, result = TYPES[type][0], TYPES[out][0]
             rows, size = 4, 900
             name = f"all_reduce_{operation}{type}"
@@ -205,7 +213,7 @@ def _reduce():
                 (64, 1, 1),
                 (64, 1, 1),
             )
-    return Group(MLX, _mlx("atomic.h", "reduction/ops.h", "reduce.h"), kernels)
+    return Group(MLX, _headers("atomic.h", "reduction/ops.h", "reduce.h"), kernels)
 
 
 def _arg_reduce():

@@ -2,18 +2,7 @@
 
 import numpy as np
 
-from apple.kernel import (
-    COUNT,
-    TYPES,
-    Group,
-    Kernel,
-    empty,
-    generator,
-    if_float,
-    number,
-    to_bfloat,
-    values,
-)
+from apple.kernel import COUNT, Group, Kernel, empty, generator, if_float, number, of_type, values
 
 TORCH = "torch==2.14.1"
 # {type of mlx: its name in torch's kernels}.
@@ -91,71 +80,87 @@ def _radix_count():
 
 _SORT_HEADERS = ["c10/metal/common.h", "c10/metal/indexing.h", "c10/metal/utils.h"]
 _SORT_SOURCES = tuple(f"ATen/native/mps/kernels/{name}.h" for name in ("SortMerge", "SortRadix"))
+# The shape of the batch for ctc_loss, and the lengths of its sequences.
 _TIMES, _BATCH, _LABELS = 20, 3, 11
-_TARGETS = [5, 0, 3]
 _INPUTS = [20, 12, 9]
+_TARGETS = [5, 0, 3]
+# The states of the longest sequence: each of its targets, and the blanks around each target.
+_STATES = 2 * max(_TARGETS) + 1
 
 
 def _ctc():
     """The kernels of torch's ctc_loss; the arguments are those of ATen/native/mps/LossOps.mm."""
     kernels = {}
-    states = 2 * max(_TARGETS) + 1
-    threads = min(1024, states)
-    for type, metal in TORCH_TYPES.items():
+    for type in TORCH_TYPES:
         for target in ("int", "long"):
-            for index, dtype in (("int32_t", np.int32), ("int64_t", np.int64)):
-                names = f"_{metal}_{target}_{index}"
-                x = generator(names).normal(size=(_TIMES, _BATCH, _LABELS))
-                x -= np.log(np.exp(x).sum(2, keepdims=True))
-                cast = to_bfloat if type == "bfloat16" else lambda a, t=type: a.astype(TYPES[t][1])
-                log_probs = cast(x.reshape(-1))
-                labels = generator(names).integers(1, _LABELS, sum(_TARGETS))
-                targets = labels.astype(np.int32 if target == "int" else np.int64)
-                lengths = [np.array(given, dtype) for given in (_INPUTS, _TARGETS)]
-                offsets = np.cumsum([0, *_TARGETS[:-1]]).astype(dtype)
-                strides = [_BATCH * _LABELS, _LABELS, 1]
-                alpha = [_TIMES * states, states, 1]
-                sizes = [0, _TIMES, max(_TARGETS), _BATCH, 1, *strides, *alpha]
-                parameters = np.array(sizes, dtype)
-                shared = [log_probs, targets, *lengths, offsets]
-                count = _BATCH * _TIMES * states
-                grid = ((_BATCH * threads,), (threads,))
-                kernels["ctc_loss" + names] = Kernel(
-                    f"ctc_loss<{metal}, {target}, {index}>",
-                    [empty(type, _BATCH), empty(type, count), *shared, parameters],
-                    if_float(0, type) | if_float(1, type),
-                    *grid,
-                )
-                kernels["ctc_loss_backward_log_beta" + names] = Kernel(
-                    f"ctc_loss_backward_log_beta<{metal}, {target}, {index}, true>".replace(
-                        ", true", ""
-                    ),
-                    [empty(type, count), *shared, parameters],
-                    if_float(0, type),
-                    *grid,
-                )
-                middle = [cast(-abs(generator(names + "m").normal(size=count)) * 9) for _ in "ab"]
-                sizes = [0, _TIMES, max(_TARGETS), _LABELS, 1, *strides, *alpha, *strides, 1, 0]
-                kernels["ctc_loss_backward_collect" + names] = Kernel(
-                    f"ctc_loss_backward_collect<{metal}, {target}, {index}>",
-                    [
-                        cast(np.full(log_probs.size, -np.inf)),
-                        cast(np.ones(_BATCH)),
-                        *middle,
-                        log_probs,
-                        targets,
-                        *lengths,
-                        cast(np.array([9.0, 8.0, 7.0])),
-                        offsets,
-                        np.array(sizes, dtype),
-                    ],
-                    if_float(0, type),
-                    (_TIMES, _BATCH),
-                    (_TIMES, 1),
-                )
+            for index in ("int32_t", "int64_t"):
+                kernels |= _ctc_of_types(type, target, index)
     path = "aten/src/ATen/native/mps/kernels/LossCTC.metal"
     source = ("https://github.com/pytorch/pytorch.git", "v2.14.1", path)
     return Group(TORCH, [], kernels, sources=(source,))
+
+
+def _ctc_of_types(type, target, index):
+    """Returns the three kernels of ctc_loss for three types: of log-probs, targets and lengths."""
+    metal = TORCH_TYPES[type]
+    types = f"<{metal}, {target}, {index}>"
+    suffix = f"_{metal}_{target}_{index}"
+    integer = {"int32_t": np.int32, "int64_t": np.int64}[index]
+
+    x = generator(suffix).normal(size=(_TIMES, _BATCH, _LABELS))
+    x -= np.log(np.exp(x).sum(2, keepdims=True))
+    log_probs = of_type(x.reshape(-1), type)
+    targets = generator(suffix).integers(1, _LABELS, sum(_TARGETS))
+    targets = targets.astype(np.int32 if target == "int" else np.int64)
+    lengths = [np.array(_INPUTS, integer), np.array(_TARGETS, integer)]
+    offsets = np.cumsum([0, *_TARGETS[:-1]]).astype(integer)
+    given = [log_probs, targets, *lengths, offsets]
+
+    log_probs_strides = [_BATCH * _LABELS, _LABELS, 1]
+    table_strides = [_TIMES * _STATES, _STATES, 1]
+    table_size = _BATCH * _TIMES * _STATES
+    sizes = [0, _TIMES, max(_TARGETS), _BATCH, 1, *log_probs_strides, *table_strides]
+    sizes = np.array(sizes, integer)
+    grid = ((_BATCH * _STATES,), (_STATES,))
+    loss = Kernel(
+        f"ctc_loss{types}",
+        [empty(type, _BATCH), empty(type, table_size), *given, sizes],
+        if_float(0, type) | if_float(1, type),
+        *grid,
+    )
+    backward_log_beta = Kernel(
+        f"ctc_loss_backward_log_beta{types}",
+        [empty(type, table_size), *given, sizes],
+        if_float(0, type),
+        *grid,
+    )
+
+    table = of_type(-abs(generator(suffix + "m").normal(size=table_size)) * 9, type)
+    sizes = [0, _TIMES, max(_TARGETS), _LABELS, 1]
+    sizes += [*log_probs_strides, *table_strides, *log_probs_strides, 1, 0]
+    backward_collect = Kernel(
+        f"ctc_loss_backward_collect{types}",
+        [
+            of_type(np.full(log_probs.size, -np.inf), type),
+            of_type(np.ones(_BATCH), type),
+            table,
+            table,
+            log_probs,
+            targets,
+            *lengths,
+            of_type(np.array([9.0, 8.0, 7.0]), type),
+            offsets,
+            np.array(sizes, integer),
+        ],
+        if_float(0, type),
+        (_TIMES, _BATCH),
+        (_TIMES, 1),
+    )
+    return {
+        "ctc_loss" + suffix: loss,
+        "ctc_loss_backward_log_beta" + suffix: backward_log_beta,
+        "ctc_loss_backward_collect" + suffix: backward_collect,
+    }
 
 
 GROUPS = {
