@@ -25,7 +25,6 @@ from k2utils.commands.install.k2 import K2
 from packaging import tags
 
 from k2_mps_tests.tooling import support, wheel_for_tests
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 ROOT = support.TOOLS.parent
 COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
