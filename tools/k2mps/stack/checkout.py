@@ -437,7 +437,7 @@ def _is_exchanged(checkout: Path, path: str) -> bool:
     """
     folders = [checkout / folder for folder in folders_of(path)]
     is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
-    return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
+    return is_folder or any(os.path.lexists(folder) and not folder.is_dir() for folder in folders)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:
