@@ -327,8 +327,8 @@ def rebase(sandbox: Sandbox, directory: Path, onto: str) -> None:
 def drop(sandbox: Sandbox, name: str) -> None:
     """Removes a patch and its new files from patches/, without the tool."""
     folder = sandbox.root / "patches"
-    found = patch_text.parse(name, (folder / name).read_bytes())
-    for path in (name, *(f"files/{one}" for one in found.new_files)):
+    patch = patch_text.parse(name, (folder / name).read_bytes())
+    for path in (name, *(f"files/{new_file}" for new_file in patch.new_files)):
         (folder / path).unlink()
     order = (folder / "series").read_text()
     (folder / "series").write_text(order.replace(f"{name}\n", ""))
