@@ -187,7 +187,8 @@ def main() -> int:
         ):
             off, on, offences = (text for text, _ in results)
             print(f"{commit}: K2_WITH_MPS=OFF: {off}; ON: {on}; style: {offences}", flush=True)
-            bad += [] if all(ok for _, ok in results) else [commit.subject]
+            if not all(ok for _, ok in results):
+                bad.append(commit.subject)
             count += 1
     except errors.K2mpsError as error:
         print(error)

@@ -427,13 +427,8 @@ def _save(is_new):
     max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY  # the first frame that the next chunk can still change
-    sizes = random.integers(1, 4, size=(end + 1, 2))
-    # The states and the arcs of the first saved frame begin at the last elements of the rings.
-    before = np.cumsum(sizes, 0) - sizes
-    firsts = np.array([max_states, max_arcs]) - 1 + before - before[following]
-    frames = np.stack(
-        [firsts[:, 0] % max_states, sizes[:, 0], firsts[:, 1] % max_arcs, sizes[:, 1]], 1
-    )
+    sizes = random.integers(1, 4, size=(end + 1, 2))  # of each frame: states, arcs
+    frames = _wrapped_frames(sizes, following)
     active = random.integers(100, size=(max_states, 4))
     kept = random.integers(-1, 3, size=max_states)
     next_states = random.integers(9, size=max_arcs)
@@ -460,9 +455,9 @@ def _save(is_new):
     old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
     times = _untouched(max_states + base)
     for t in range(begin + (0 if is_new else 1), following + 1):
-        for slot in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
-            if kept[slot] >= 0:
-                times[numbers[slot] + base] = time + t
+        for state in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
+            if kept[state] >= 0:
+                times[numbers[state] + base] = time + t
     save = Buffer.struct(
         SAVE,
         index=index,
@@ -488,6 +483,22 @@ def _save(is_new):
         Number.kStreamSave: save,
     }
     return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
+
+
+def _wrapped_frames(sizes, frame):
+    """Returns, for each frame, where its states and its arcs begin in their rings, and how many.
+
+    The states and the arcs of one frame begin at the last elements of the rings, so that they go on
+    at the first elements.
+
+    Args:
+      sizes: the numbers of states and of arcs of each frame.
+      frame: the number of this one frame.
+    """
+    capacity = np.array([pruned.MAX_STATES, pruned.MAX_ARCS])
+    before = np.cumsum(sizes, 0) - sizes
+    begins = (capacity - 1 + before - before[frame]) % capacity
+    return np.stack([begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1]], 1)
 
 
 def _emit(num_old):
