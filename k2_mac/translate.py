@@ -144,11 +144,11 @@ def _narrowed(value: Any) -> Any:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
-        return [tensor for one in value for tensor in _tensors(one)]
+        return [tensor for element in value for tensor in _tensors(element)]
     return [value] if isinstance(value, torch.Tensor) else []
 
 
 def _moved(value: Any, device: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)(_moved(one, device) for one in value)
+        return type(value)(_moved(element, device) for element in value)
     return value.to(device) if isinstance(value, torch.Tensor) else value
