@@ -97,6 +97,12 @@ def buildable(empty) -> support.Sandbox:
 
 
 @pytest.fixture
+def user_name(sandbox) -> None:
+    """Gives git a name of the user, in the configuration of the sandbox."""
+    sandbox.config.write_text("[user]\n\tname = Me\n\temail = me@example.org\n")
+
+
+@pytest.fixture
 def k2(sandbox) -> Path:
     """The sandbox's checkout, with the series applied."""
     sandbox.ok("apply")
