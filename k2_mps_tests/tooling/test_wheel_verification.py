@@ -18,7 +18,7 @@ from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import compiled_kernels, verify
 
-from k2_mps_tests.tooling import macos, test_wheel_tools
+from k2_mps_tests.tooling import macos, wheel_of_k2
 
 TREE = "1234567890" * 4
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -146,7 +146,7 @@ def parts(workshop) -> dict[str, bytes]:
 def case(tmp_path, workshop, parts) -> Case:
     tag = f"{TAG}-{TAG}-{toolchain.platform('2.13.0')}"
     description = dataclasses.replace(
-        test_wheel_tools.case(built=toolchain.LABEL, patched_tree=TREE).description, tag=tag
+        wheel_of_k2.case(built=toolchain.LABEL, patched_tree=TREE).description, tag=tag
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {
