@@ -136,8 +136,8 @@ def before_rebases(checkout: Checkout) -> list[str]:
 
 def _reflog(checkout: Checkout) -> list[tuple[str, str]]:
     """Returns the commits to which branch k2-mps has moved, and why, the newest first."""
-    how = ("log", "--walk-reflogs", "--format=%H %gs", BRANCH_REF, "--")
-    lines = os.fsdecode(checkout.git.run(*how).stdout).split("\n")
+    command = ("log", "--walk-reflogs", "--format=%H %gs", BRANCH_REF, "--")
+    lines = os.fsdecode(checkout.git.run(*command).stdout).split("\n")
     return [(line[:40], line[41:]) for line in lines if line]
 
 
