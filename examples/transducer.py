@@ -57,18 +57,9 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     Early in training, the simple loss has the larger weight; later, the pruned loss.
     """
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
-    device = encoded.device
-    lengths = [len(phones) for phones in batch.phones]
-    symbols = nn.utils.rnn.pad_sequence(
-        [torch.tensor(phones) for phones in batch.phones], batch_first=True, padding_value=BLANK
-    )
-    # For each utterance: first symbol, first frame, number of symbols, number of frames.
-    zeros = torch.zeros_like(num_frames)
-    boundary = torch.stack([zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
+    symbols, boundary = symbols_and_boundary(batch.phones, num_frames, encoded.device)
     # The predictor's first phones are blanks.
-    shifted = nn.functional.pad(symbols, (CONTEXT, 0), value=BLANK).to(device)
-    symbols = symbols.to(device)
-    predicted = model.predictor(shifted)
+    predicted = model.predictor(nn.functional.pad(symbols, (CONTEXT, 0), value=BLANK))
 
     simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
         lm=model.simple_lm(predicted),
@@ -89,7 +80,28 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     # The ranges are useful only after some training with the simple loss.
     warm = min(1.0, done / 0.3)
     total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
-    return total / sum(lengths)
+    return total / sum(map(len, batch.phones))
+
+
+def symbols_and_boundary(
+    transcripts: list[list[int]], num_frames: torch.Tensor, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns two arguments of k2's RNN-T losses, on a device.
+
+    Args:
+      transcripts: the phones of each utterance.
+      num_frames: the number of the encoder's frames of each utterance.
+    Returns:
+      The padded transcripts, (N, S); and the boundary, (N, 4): for each utterance the first symbol,
+      the first frame, the number of symbols and the number of frames.
+    """
+    symbols = nn.utils.rnn.pad_sequence(
+        [torch.tensor(phones) for phones in transcripts], batch_first=True, padding_value=BLANK
+    )
+    zeros = torch.zeros_like(num_frames)
+    lengths = torch.tensor([len(phones) for phones in transcripts])
+    boundary = torch.stack([zeros, zeros, lengths, num_frames], dim=1)
+    return symbols.to(device), boundary.to(device)
 
 
 @torch.no_grad()

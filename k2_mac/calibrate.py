@@ -88,8 +88,9 @@ def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], Non
     graph = k2.ctc_graph(targets.tolist(), device="mps")
     topo = k2.ctc_topo(SYMBOLS - 1, device="mps")
     dense = k2.DenseFsaVec(scores, segments)
-    one = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
-    one_dense = k2.DenseFsaVec(scores, one)
+    # The pruned search decodes fewer frames, of one sequence.
+    pruned_segments = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
+    pruned_dense = k2.DenseFsaVec(scores, pruned_segments)
     # Without detach(), the times of get_tot_scores would include the gradient
     # of intersect_dense, which the GPU may compute.
     lattice = k2.intersect_dense(graph, dense, output_beam=8.0).detach()
@@ -104,7 +105,7 @@ def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], Non
         "ctc_loss": lambda: k2.ctc_loss(graph, dense).backward(retain_graph=True),
         "get_tot_scores": tot_scores,
         "intersect_dense_pruned": lambda: k2.intersect_dense_pruned(
-            topo, one_dense, 20, 8, 30, 10000
+            topo, pruned_dense, 20, 8, 30, 10000
         ),
     }
 

@@ -19,6 +19,8 @@ th:first-child, td:first-child { text-align: left; }
 .verdict { border-left: .3em solid #888; padding-left: 1em; }
 svg text { font: 13px system-ui, sans-serif; fill: #222; }
 """
+# Sizes in plots: the width of a plot, the left end of its bars, the height of a group of bars, and
+# the height of a bar.
 _WIDTH, _LEFT, _ROW, _BAR = 800, 300, 44, 16
 _COLOURS = ("#777777", "#2f6fb3")
 
@@ -60,38 +62,46 @@ def _bars(
     numbers = [v for group in values for v, _ in group if 0 < v < math.inf]
     low = math.floor(math.log10(min(numbers, default=1)))
     high = max(low + 1, math.ceil(math.log10(max(numbers, default=1))))
-    scale = (_WIDTH - _LEFT - 110) / (high - low)
+    scale = (_WIDTH - _LEFT - 110) / (high - low)  # pixels for a power of ten
     height = 60 + _ROW * len(names)
     parts = [f'<svg role="img" viewBox="0 0 {_WIDTH} {height}"><title>{_escape(title)}</title>']
-    for number, label in enumerate(labels):
-        x = _LEFT + 180 * number
-        parts.append(
-            f'<rect x="{x}" y="8" width="12" height="12" '
-            f'fill="{_COLOURS[number]}"/>'
-            f'<text x="{x + 18}" y="19">{_escape(label)}</text>'
-        )
+    parts += [_legend(number, label) for number, label in enumerate(labels)]
     for power in range(low, high + 1):
-        x = _LEFT + scale * (power - low)
-        parts.append(
-            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="28" '
-            f'y2="{height - 24}" stroke="#ddd"/>'
-            f'<text x="{x:.0f}" y="{height - 8}" '
-            f'text-anchor="middle">{10.0**power:g}</text>'
-        )
+        parts.append(_grid_line(_LEFT + scale * (power - low), height, power))
     for row, (name, group) in enumerate(zip(names, values)):
         y = 34 + _ROW * row
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 21}" text-anchor="end">{_escape(name)}</text>')
-        for number, (value, written) in enumerate(group):
-            top, width = y + number * (_BAR + 2), 0.0
+        for number, (value, text) in enumerate(group):
+            width = 0.0
             if 0 < value < math.inf:
                 width = max(1.0, scale * (math.log10(value) - low))
-            parts.append(
-                f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" '
-                f'height="{_BAR}" fill="{_COLOURS[number]}"/>'
-                f'<text x="{_LEFT + width + 6:.1f}" y="{top + 13}">'
-                f"{_escape(written)}</text>"
-            )
+            parts.append(_bar(y + number * (_BAR + 2), width, _COLOURS[number], text))
     return "\n".join([*parts, "</svg>"])
+
+
+def _legend(number: int, label: str) -> str:
+    """Return the name of the bars of a colour, as SVG."""
+    x = _LEFT + 180 * number
+    return (
+        f'<rect x="{x}" y="8" width="12" height="12" fill="{_COLOURS[number]}"/>'
+        f'<text x="{x + 18}" y="19">{_escape(label)}</text>'
+    )
+
+
+def _grid_line(x: float, height: int, power: int) -> str:
+    """Return the vertical line at a power of ten, and its number below the plot, as SVG."""
+    return (
+        f'<line x1="{x:.0f}" x2="{x:.0f}" y1="28" y2="{height - 24}" stroke="#ddd"/>'
+        f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{10.0**power:g}</text>'
+    )
+
+
+def _bar(top: int, width: float, colour: str, text: str) -> str:
+    """Return a bar and the text at its right end, as SVG."""
+    return (
+        f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>'
+        f'<text x="{_LEFT + width + 6:.1f}" y="{top + 13}">{_escape(text)}</text>'
+    )
 
 
 def _verdict_of(comparison) -> str:
@@ -148,17 +158,15 @@ def _timings(result) -> list[str]:
         ]
         for each in result.timings
     ]
-    mark = (
-        []
-        if result.times_count
-        else [
+    warning = []
+    if not result.times_count:
+        warning = [
             '<p class="bad">These are no times of a GPU: mps on this machine is'
             " not the GPU of a Mac.</p>"
         ]
-    )
     return [
         f"<h2>Times, {_escape(result.unit)}</h2>",
-        *mark,
+        *warning,
         "<p>Median of several runs, forward and backward.</p>",
         _html_table([result.unit, "cpu", result.device, *words], rows),
         "<dl>",

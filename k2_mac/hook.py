@@ -97,8 +97,8 @@ class Hook:
         try:
             with open(path, "rb") as file:
                 content = file.read()
-            known = self._results.get(path)
-            if known is None or known.content != content:
+            result = self._results.get(path)
+            if result is None or result.content != content:
                 from . import rules
 
                 source = importlib.util.decode_source(content)
@@ -108,8 +108,8 @@ class Hook:
                     self._sources.add(source)
                     code = compile(changed.tree, path, "exec", dont_inherit=True)
                     changed.tree = None  # it is large
-                known = self._results[path] = Result(content, changed, code)
-            return known
+                result = self._results[path] = Result(content, changed, code)
+            return result
         except (OSError, SyntaxError, ValueError):
             return None  # Python raises its own error when it imports or runs the file.
 
@@ -171,8 +171,8 @@ class _Finder:
     def find_spec(cls, name, path=None, target=None):
         if name not in (*_PATCHED, _TYPEGUARD):
             return None
-        others = (one for one in sys.meta_path if one is not cls)
-        found = (one.find_spec(name, path, target) for one in others)
+        others = (finder for finder in sys.meta_path if finder is not cls)
+        found = (finder.find_spec(name, path, target) for finder in others)
         spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module

@@ -113,7 +113,7 @@ def _with_gloo(original: Callable, *args: Any, **kwargs: Any) -> Any:
 def _gloo(value: Any) -> Any:
     """Return 'gloo' for 'nccl', and for several backends with nccl, like 'cpu:gloo,cuda:nccl'."""
     if isinstance(value, str):
-        backends = [one.rpartition(":")[2] for one in value.lower().split(",")]
+        backends = [backend.rpartition(":")[2] for backend in value.lower().split(",")]
         return "gloo" if "nccl" in backends else value
     return value
 

@@ -188,7 +188,7 @@ class _Rules(ast.NodeTransformer):
         self._in_place = set()
         if in_place:
             functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-            self._in_place = {id(loss) for one in functions for loss in own_logits(one)}
+            self._in_place = {id(loss) for function in functions for loss in own_logits(function)}
         self._ours = "_gpu"
         if "_gpu" in source:
             names = all_names(tree)
@@ -247,7 +247,7 @@ class _Rules(ast.NodeTransformer):
             if first is None and self._uses:
                 first = len(body)
                 decorators = getattr(statement, "decorator_list", ())
-                line = min([statement.lineno, *(one.lineno for one in decorators)])
+                line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
             body += new if isinstance(new, list) else [new]
         if first is not None:
             # The program has imported torch before it first uses torch.  So this import does not
@@ -265,23 +265,25 @@ class _Rules(ast.NodeTransformer):
         if node.level or not (node.module or "").startswith("torch"):
             return node
         ours, others = [], []
-        for one in node.names:
-            name = _REPLACED.get(f"{node.module}.{one.name}")
+        for alias in node.names:
+            name = _REPLACED.get(f"{node.module}.{alias.name}")
             if name:
-                ours.append(ast.alias(name, one.asname or (one.name if one.name != name else None)))
+                ours.append(
+                    ast.alias(name, alias.asname or (alias.name if alias.name != name else None))
+                )
             else:
-                others.append(one)
+                others.append(alias)
         if node.module in ("torch.cuda", "torch.cuda.amp"):
-            for one in others:
-                if one.name not in ("amp", "*"):
-                    self._note("cuda", node, f"{node.module}.{one.name}")
+            for alias in others:
+                if alias.name not in ("amp", "*"):
+                    self._note("cuda", node, f"{node.module}.{alias.name}")
         if not ours:
             return node
         new = [ast.ImportFrom("k2_mac.gpu", ours, 0)]
         if others:
             new.append(ast.ImportFrom(node.module, others, 0))
-        for one in new:
-            for inner in ast.walk(one):
+        for statement in new:
+            for inner in ast.walk(statement):
                 if "lineno" in inner._attributes:
                     ast.copy_location(inner, node)
         text = "; ".join(map(ast.unparse, new))
@@ -289,11 +291,11 @@ class _Rules(ast.NodeTransformer):
         return new
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        targets = [dotted(one) for one in node.targets]
+        targets = [dotted(target) for target in node.targets]
         self.generic_visit(node)
-        if is_cuda(node.value) and any(_names_device(one) for one in targets):
+        if is_cuda(node.value) and any(_names_device(target) for target in targets):
             node.value = self._wrap(node.value, "map_device", '"cuda"')
-        elif self._kaldifeat and any(one.endswith("opts.device") for one in targets):
+        elif self._kaldifeat and any(target.endswith("opts.device") for target in targets):
             if not isinstance(node.value, ast.Constant):
                 node.value = self._wrap(node.value, "features_device", "kaldifeat's device")
         return node
@@ -311,8 +313,8 @@ class _Rules(ast.NodeTransformer):
             (node.defaults, plain[len(plain) - len(node.defaults) :]),
             (node.kw_defaults, node.kwonlyargs),
         ):
-            for number, (default, one) in enumerate(zip(defaults, names)):
-                if is_cuda(default) and _names_device(one.arg):
+            for number, (default, argument) in enumerate(zip(defaults, names)):
+                if is_cuda(default) and _names_device(argument.arg):
                     defaults[number] = self._wrap(default, "map_device", '"cuda"')
         return node
 
@@ -342,16 +344,16 @@ class _Rules(ast.NodeTransformer):
             return node
         [op], left, [right] = node.ops, node.left, node.comparators
         if isinstance(op, (ast.Eq, ast.NotEq)):
-            for one, other in ((right, left), (left, right)):
-                if is_cuda(one) and not isinstance(other, ast.Constant):
-                    both = ast.Tuple([one, ast.Constant(_of_mps(one.value))], ast.Load())
+            for cuda, other in ((right, left), (left, right)):
+                if is_cuda(cuda) and not isinstance(other, ast.Constant):
+                    both = ast.Tuple([cuda, ast.Constant(_of_mps(cuda.value))], ast.Load())
                     new = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
                     new = ast.copy_location(ast.Compare(other, [new], [both]), node)
                     return self._whole(new, node, '== "cuda"')
         if not isinstance(op, (ast.In, ast.NotIn)):
             return node
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            values = [one.value for one in right.elts if is_cuda(one)]
+            values = [element.value for element in right.elts if is_cuda(element)]
             if values and not any(_of_mps(value) in _texts(right) for value in values):
                 right.elts += [ast.Constant(_of_mps(value)) for value in values]
                 return self._whole(node, node, 'in ("cuda", ...)')
@@ -374,9 +376,9 @@ class _Rules(ast.NodeTransformer):
     def _keep_off(self, test: ast.AST, guarded: list[ast.AST]) -> None:
         """Lets a question for CUDA be answered by no, if the code after it needs CUDA."""
         asks = self._asks(test)
-        missing = [one for node in guarded for one in self._missing(node)] if asks else []
+        missing = [name for node in guarded for name in self._missing(node)] if asks else []
         if missing and id(asks[0]) not in self._off:
-            self._off |= {id(one) for one in (*asks, *missing)}
+            self._off |= {id(node) for node in (*asks, *missing)}
             self._note("off", asks[0], self._name(missing[0]))
 
     def _missing(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -384,11 +386,11 @@ class _Rules(ast.NodeTransformer):
 
         These are the names that k2_mac.gpu lacks, and a version that the code takes for a text.
         """
-        for one in ast.walk(node):
-            if isinstance(one, ast.Attribute) and self._lacks(one):
-                yield one
-            elif isinstance(one, (ast.BinOp, ast.Attribute, ast.Subscript)):
-                parts = ast.iter_child_nodes(one)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Attribute) and self._lacks(inner):
+                yield inner
+            elif isinstance(inner, (ast.BinOp, ast.Attribute, ast.Subscript)):
+                parts = ast.iter_child_nodes(inner)
                 yield from (part for part in parts if self._name(part) in _VERSIONS)
 
     def _lacks(self, node: ast.Attribute) -> bool:
@@ -504,13 +506,13 @@ class _Rules(ast.NodeTransformer):
                 node.args[number] = self._wrap(value, "map_device", '"cuda"')
             elif number == 0 and name in _DEVICE_FIRST and self._is_unknown(value):
                 node.args[number] = self._wrap(value, "map_device", name)
-        for one in node.keywords:
-            if not one.arg or not _names_device(one.arg):
+        for argument in node.keywords:
+            if not argument.arg or not _names_device(argument.arg):
                 continue
-            if is_cuda(one.value):
-                one.value = self._wrap(one.value, "map_device", '"cuda"')
-            elif of_library and one.arg in _OF_LIBRARY and self._is_unknown(one.value):
-                one.value = self._wrap(one.value, "map_device", f"{one.arg}=")
+            if is_cuda(argument.value):
+                argument.value = self._wrap(argument.value, "map_device", '"cuda"')
+            elif of_library and argument.arg in _OF_LIBRARY and self._is_unknown(argument.value):
+                argument.value = self._wrap(argument.value, "map_device", f"{argument.arg}=")
 
     def _is_unknown(self, node: ast.AST) -> bool:
         """Whether an expression may name CUDA.  The results of our functions do not."""
@@ -523,7 +525,7 @@ class _Rules(ast.NodeTransformer):
 
     def _note_float64(self, node: ast.Call, name: str) -> None:
         func = node.func
-        values = [*node.args, *(one.value for one in node.keywords)]
+        values = [*node.args, *(argument.value for argument in node.keywords)]
         if name == "torch.finfo":
             return  # no tensor
         if any(self._name(value) in _WIDE for value in values):
@@ -558,20 +560,20 @@ def _of_mps(name: str) -> str:
 
 
 def _texts(node: ast.AST) -> list[object]:
-    return [one.value for one in node.elts if isinstance(one, ast.Constant)]
+    return [element.value for element in node.elts if isinstance(element, ast.Constant)]
 
 
 def _hides_its_device(call: ast.Call) -> bool:
     """Whether the device of a call may be in `*args` or `**kwargs`."""
     if any(isinstance(value, ast.Starred) for value in call.args[:1]):
         return True
-    shows = call.args or any(_names_device(one.arg or "") for one in call.keywords)
-    return not shows and any(one.arg is None for one in call.keywords)
+    shows = call.args or any(_names_device(argument.arg or "") for argument in call.keywords)
+    return not shows and any(argument.arg is None for argument in call.keywords)
 
 
 def _is_other_device(call: ast.Call) -> bool:
     """Whether a call `torch.device("cpu")` names a device that is not of CUDA."""
-    arguments = [*call.args, *(one.value for one in call.keywords)]
+    arguments = [*call.args, *(argument.value for argument in call.keywords)]
     first = arguments[0] if arguments else None
     is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
     return is_text and not is_cuda(first)

@@ -200,7 +200,8 @@ def _tell(hook: Hook, path: str) -> None:
     lines = summary.lines(hook, path)
     if lines:
         os.environ[_TOLD] = "1"
-    if lines and not any(os.path.isfile(os.path.join(one, "k2_mac_run.pth")) for one in sys.path):
+    hooks = (os.path.join(folder, "k2_mac_run.pth") for folder in sys.path)
+    if lines and not any(map(os.path.isfile, hooks)):
         lines.append("k2_mac_run.pth is not installed, so other processes run unchanged")
     for line in lines:
         print(f"k2_mac.run: {line}", file=sys.stderr)
@@ -224,7 +225,8 @@ def _show(paths: list[str], in_place: bool) -> int:
     from k2_mac import rules
 
     status = 0
-    for path in (one for path in paths for one in _programs(os.path.normpath(path))):
+    programs = (program for path in paths for program in _programs(os.path.normpath(path)))
+    for path in programs:
         try:
             with open(path, "rb") as file:
                 source = importlib.util.decode_source(file.read())
@@ -249,9 +251,9 @@ def _programs(path: str) -> Iterator[str]:
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            one = os.path.join(folder, name)
-            if name.endswith(".py") and os.path.isfile(one) and not os.path.islink(one):
-                yield one
+            path = os.path.join(folder, name)
+            if name.endswith(".py") and os.path.isfile(path) and not os.path.islink(path):
+                yield path
 
 
 if __name__ == "__main__":

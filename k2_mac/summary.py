@@ -29,8 +29,8 @@ def lines(hook: Hook, main: str) -> list[str]:
       main: the path of the program's main file.
     """
     found = dict(_imported(hook, main))
-    changed = {path: one for path, one in found.items() if one.code}
-    kinds = sum((one.changed.kinds for one in changed.values()), collections.Counter())
+    changed = {path: result for path, result in found.items() if result.code}
+    kinds = sum((result.changed.kinds for result in changed.values()), collections.Counter())
     ans = []
     if changed:
         some = [f"{count} {kind}" for kind, count in kinds.most_common()]
@@ -42,8 +42,8 @@ def lines(hook: Hook, main: str) -> list[str]:
     for kind, text in NOTES.items():
         places = [
             f"{_shown(path)}:{note.line} {note.text}"
-            for path, one in found.items()
-            for note in one.changed.notes
+            for path, result in found.items()
+            for note in result.changed.notes
             if note.kind == kind
         ]
         if places:
@@ -70,18 +70,18 @@ def _shown(path: str) -> str:
 def _imported(hook: Hook, main: str) -> Iterator[tuple[str, Result]]:
     """Yields the paths of the files that the rules apply to, and the results of the rules."""
     folders = [folder for folder in sys.path if hook.owns(os.path.join(folder or ".", "x.py"))]
-    left, seen = [main], {main}
-    while left:
-        path = left.pop(0)
+    waiting, seen = [main], {main}
+    while waiting:
+        path = waiting.pop(0)
         result = hook.result(path) if hook.owns(path) else None
         if result is None:
             continue
         yield path, result
-        for one in _imports(result.content.decode(errors="replace"), path, folders):
+        for imported in _imports(result.content.decode(errors="replace"), path, folders):
             # The same file may be reached by a symbolic link.
-            if os.path.realpath(one) not in seen:
-                seen.add(os.path.realpath(one))
-                left.append(one)
+            if os.path.realpath(imported) not in seen:
+                seen.add(os.path.realpath(imported))
+                waiting.append(imported)
 
 
 def _imports(text: str, path: str, folders: list[str]) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _imports(text: str, path: str, folders: list[str]) -> Iterator[str]:
             for _ in range(dots - 1):
                 folder = os.path.dirname(folder)
             start = [folder]
-        parts = [one for one in module.split(".") if one]
+        parts = [part for part in module.split(".") if part]
         yield from _module(parts, start)
         for name in re.findall(r"\w+", re.sub(r"\bas\s+\w+|#.*", "", names)):
             yield from _module([*parts, name], start)

@@ -27,14 +27,20 @@ def edited(source: str, edits: list[Edit]) -> str:
     # split at other characters, too.
     for line in content.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    places = [
-        (starts[one.start[0] - 1] + one.start[1], starts[one.end[0] - 1] + one.end[1], one.text)
-        for one in edits
-    ]
+
+    def byte(position: tuple[int, int]) -> int:
+        line, column = position
+        return starts[line - 1] + column
+
+    def order(place: tuple[int, int, str]) -> tuple[int, bool, int]:
+        # If two edits begin at the same byte, an insertion comes before a replacement, and a
+        # longer replacement before a shorter one.
+        start, end, _ = place
+        return start, end > start, -end
+
+    places = [(byte(edit.start), byte(edit.end), edit.text) for edit in edits]
     parts, at = [], 0
-    # If two edits begin at the same byte, an insertion comes before a replacement, and a longer
-    # replacement before a shorter one.
-    for start, end, text in sorted(places, key=lambda one: (one[0], one[1] > one[0], -one[1])):
+    for start, end, text in sorted(places, key=order):
         if start >= at:
             parts += [content[at:start], text.encode()]
             at = end
@@ -65,7 +71,7 @@ def is_cuda(node: ast.AST | None) -> bool:
 
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
-    return next((one for one in call.keywords if one.arg == name), None)
+    return next((argument for argument in call.keywords if argument.arg == name), None)
 
 
 def aliases(tree: ast.Module) -> dict[str, str]:
@@ -77,13 +83,13 @@ def aliases(tree: ast.Module) -> dict[str, str]:
     bound = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for one in node.names:
-                whole = one.name if one.asname else one.name.partition(".")[0]
-                meanings.setdefault(one.asname or whole, set()).add(whole)
+            for alias in node.names:
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                meanings.setdefault(alias.asname or whole, set()).add(whole)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                whole = f"{node.module}.{one.name}"
-                meanings.setdefault(one.asname or one.name, set()).add(whole)
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                meanings.setdefault(alias.asname or alias.name, set()).add(whole)
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound.add(node.id)
         elif isinstance(node, ast.arg):
@@ -91,9 +97,9 @@ def aliases(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             bound.add(node.name)
     found = {
-        name: one
-        for name, (one, *others) in meanings.items()
-        if not others and one.partition(".")[0] in (*LIBRARIES, "k2_mac") and name not in bound
+        name: meaning
+        for name, (meaning, *others) in meanings.items()
+        if not others and meaning.partition(".")[0] in (*LIBRARIES, "k2_mac") and name not in bound
     }
     return {"torch": "torch", **found}
 
@@ -121,13 +127,15 @@ def own_logits(function: ast.FunctionDef) -> list[ast.AST]:
     for call in nodes:
         if not isinstance(call, ast.Call) or dotted(call.func) != IN_PLACE:
             continue
-        logits = [one.value for one in call.keywords if one.arg == "logits"] or call.args[:1]
+        given = keyword(call, "logits")
+        logits = [given.value] if given else call.args[:1]
         name = logits and dotted(_without_cast(logits[0]))
         uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
         makers = [
             node.value
             for node in nodes
-            if isinstance(node, ast.Assign) and [dotted(one) for one in node.targets] == [name]
+            if isinstance(node, ast.Assign)
+            and [dotted(target) for target in node.targets] == [name]
         ]
         if len(uses) == 2 and len(makers) == 1 and isinstance(makers[0], ast.Call):
             if dotted(makers[0].func).split(".")[-1] == "joiner":

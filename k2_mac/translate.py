@@ -73,11 +73,12 @@ def translated(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call a function that makes a tensor; if the tensor would be on mps, make no float64."""
-    where = kwargs.get("device")
-    if where is None:
-        tensors = (getattr(function, "__self__", None), *args)
-        where = next((one.device for one in tensors if isinstance(one, torch.Tensor)), None)
-    if where is not None and torch.device(where).type == "mps":
+    device = kwargs.get("device")
+    if device is None:
+        # Without this argument, the new tensor is on the device of the tensor it is made from.
+        values = (getattr(function, "__self__", None), *args)
+        device = next((value.device for value in values if isinstance(value, torch.Tensor)), None)
+    if device is not None and torch.device(device).type == "mps":
         dtype = kwargs.get("dtype")
         if dtype in _NARROW:
             kwargs["dtype"] = _NARROW[dtype]
@@ -92,11 +93,11 @@ def features(extractor: Callable, *args: Any, **kwargs: Any) -> Any:
 
     The samples go from mps to the CPU, and the features go back to mps.
     """
-    found = [value for one in args for value in _tensors(one) if value.is_mps]
-    if not found:
+    on_gpu = [tensor for argument in args for tensor in _tensors(argument) if tensor.is_mps]
+    if not on_gpu:
         return extractor(*args, **kwargs)
-    results = extractor(*(_moved(one, "cpu") for one in args), **kwargs)
-    return _moved(results, found[0].device)
+    results = extractor(*(_moved(argument, "cpu") for argument in args), **kwargs)
+    return _moved(results, on_gpu[0].device)
 
 
 def features_device(device: Any) -> Any:
@@ -117,13 +118,9 @@ def arguments_of_to(
     if "device" in kwargs:
         kwargs = {**kwargs, "device": map_device(kwargs["device"])}
     values = (*args, *kwargs.values())
-    if not any(value in _NARROW for value in values if isinstance(value, torch.dtype)):
-        if tensor.dtype not in _NARROW or not _is_mps(values, tensor):
-            return tensor, args, kwargs
-        if any(isinstance(value, torch.dtype) for value in values):
-            return tensor, args, kwargs
-        return tensor.type(_NARROW[tensor.dtype]), args, kwargs
-    if _is_mps(values, tensor):
+    given = [value for value in values if isinstance(value, torch.dtype)]
+    dtype_of_result = given[0] if given else tensor.dtype
+    if dtype_of_result in _NARROW and _is_mps(values, tensor):
         args = tuple(_narrowed(value) for value in args)
         kwargs = {name: _narrowed(value) for name, value in kwargs.items()}
         if tensor.dtype in _NARROW:
@@ -147,11 +144,11 @@ def _narrowed(value: Any) -> Any:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
-        return [tensor for one in value for tensor in _tensors(one)]
+        return [tensor for element in value for tensor in _tensors(element)]
     return [value] if isinstance(value, torch.Tensor) else []
 
 
 def _moved(value: Any, device: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)(_moved(one, device) for one in value)
+        return type(value)(_moved(element, device) for element in value)
     return value.to(device) if isinstance(value, torch.Tensor) else value

@@ -71,10 +71,10 @@ def busy(times: Sequence[tuple[float, float]]) -> float:
 
 def spread(values: Sequence[float | None]) -> dict[str, float] | None:
     """Returns the minimum, median and maximum of the values that are not None, or None."""
-    there = [value for value in values if value is not None]
-    if not there:
+    times = [value for value in values if value is not None]
+    if not times:
         return None
-    return {"min": min(there), "median": statistics.median(there), "max": max(there)}
+    return {"min": min(times), "median": statistics.median(times), "max": max(times)}
 
 
 def text(milliseconds: dict[str, float] | None) -> str:

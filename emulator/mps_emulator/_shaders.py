@@ -113,7 +113,8 @@ class _mps_ShaderLibrary:
             raise (SyntaxError if refused.value else RuntimeError)(message)
 
     def __getattr__(self, name):
-        # A special method is no kernel.  An object whose __init__ has not run has no kernels.
+        # Python asks objects for names with "__", which are no kernels.  copy makes objects without
+        # __init__: for these, self._kernels would call this function again, without end.
         if name.startswith("__") or "_kernels" not in self.__dict__:
             raise AttributeError(name)
         if name not in self._kernels:
@@ -125,17 +126,18 @@ class _mps_ShaderLibrary:
         return take_text(names).split()
 
     def __del__(self):
+        # If __init__ failed, there is no library.
         if self.__dict__.get("_library"):
             self._native.mps_emulator_release(self._library)
 
 
 class _Metallib(_mps_ShaderLibrary):
-    """The library in a .metallib file.  Each kernel of the file is an attribute of the object.
+    """A library that a compiler for Metal has made.  Each of its kernels is an attribute.
 
-    content: the bytes of the file.
-
+    Args:
+      content: the bytes of a .metallib file.
     Raises:
-      RuntimeError: `content` is not that of a .metallib file.
+      RuntimeError: the bytes are no .metallib.
     """
 
     def __init__(self, content: bytes):
@@ -151,7 +153,8 @@ class _Metallib(_mps_ShaderLibrary):
             raise RuntimeError(message)
 
     def __dir__(self):
-        # mps_emulator_shader_names() knows only the kernels of a source.
+        # The native library translates a kernel when a program uses the kernel, and has no list of
+        # the kernels before that.
         from .msl.air.metallib import Metallib
 
         return Metallib(self._content).kernels
@@ -194,45 +197,64 @@ class _mps_MetalKernel:
         self.static_thread_group_memory_length = limits[2]
 
     def __del__(self):
+        # If __init__ failed, there is no pipeline.
         if self.__dict__.get("_pipeline"):
             self._native.mps_emulator_release(self._pipeline)
 
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)
         group = _sizes(group_size)
-        if not isinstance(arg_casts, (str, dict, type(None))):
-            raise RuntimeError("Unexpected caster arg type " + type(arg_casts).__name__)
-        arguments = (_Argument * max(len(args), 1))()
-        for index, argument in enumerate(args):
-            if isinstance(argument, self._torch.Tensor):
-                arguments[index] = _tensor(argument)
-                if threads is None:
-                    threads = [argument.numel()]
-            else:
-                cast = arg_casts.get(index) if isinstance(arg_casts, dict) else arg_casts
-                content = _bytes(self._torch, argument, cast)
-                arguments[index] = _Argument(None, 0, content, len(content))
+        arguments = self._arguments(args, arg_casts)
         if threads is None:
-            raise RuntimeError("Number of threads is undefined or has wrong dimension")
-        if group is not None and len(group) != len(threads):
-            raise RuntimeError("threads and group_size must have the same number of dimensions")
-        most = self.max_threads_per_threadgroup
-        if group is None:
-            group = [min(threads[0], most) if len(threads) == 1 else most]
-        if math.prod(group) > most:
-            raise ValueError(f"Threadgroup size exceeds {most} limit")
+            threads = self._default_threads(args)
+        group = self._threadgroup(group, threads)
         message = take_text(
             self._native.mps_emulator_run_shader(
                 self._pipeline,
                 arguments,
                 ctypes.c_uint64(len(args)),
                 ctypes.c_int64(-1 if error_buf_idx is None else error_buf_idx),
-                _three(threads),
-                _three(max(size, 1) for size in group),
+                _metal_size(threads),
+                _metal_size(group),
             )
         )
         if message is not None:
             raise RuntimeError(message)
+
+    def _arguments(self, args, arg_casts):
+        """Returns the arguments of a call as an array of _Argument.  Raises RuntimeError."""
+        if not isinstance(arg_casts, (str, dict, type(None))):
+            raise RuntimeError("Unexpected caster arg type " + type(arg_casts).__name__)
+        arguments = (_Argument * len(args))()
+        for index, argument in enumerate(args):
+            if isinstance(argument, self._torch.Tensor):
+                arguments[index] = _tensor(argument)
+            else:
+                cast = arg_casts.get(index) if isinstance(arg_casts, dict) else arg_casts
+                content = _bytes(self._torch, argument, cast)
+                arguments[index] = _Argument(None, 0, content, len(content))
+        return arguments
+
+    def _default_threads(self, args):
+        """Returns the size of the grid if a call gives none.  Raises RuntimeError."""
+        for argument in args:
+            if isinstance(argument, self._torch.Tensor):
+                return [argument.numel()]
+        raise RuntimeError("Number of threads is undefined or has wrong dimension")
+
+    def _threadgroup(self, given, threads):
+        """Returns the size of a threadgroup: the given one, or a default if `given` is None.
+
+        Raises RuntimeError and ValueError.
+        """
+        largest = self.max_threads_per_threadgroup
+        if given is None:
+            return [min(max(threads[0], 1), largest) if len(threads) == 1 else largest]
+        if len(given) != len(threads):
+            raise RuntimeError("threads and group_size must have the same number of dimensions")
+        if math.prod(given) > largest:
+            raise ValueError(f"Threadgroup size exceeds {largest} limit")
+        return [max(size, 1) for size in given]
 
 
 def _sizes(given):
@@ -245,13 +267,14 @@ def _sizes(given):
     return sizes
 
 
-def _three(sizes):
-    """Returns three sizes.  The sizes that are not given are 1."""
-    return (ctypes.c_uint64 * 3)(*(list(sizes) + [1, 1])[:3])
+def _metal_size(sizes):
+    """Returns one to three sizes as Metal's three: the size of a missing dimension is 1."""
+    width, height, depth, *_ = [*sizes, 1, 1]
+    return (ctypes.c_uint64 * 3)(width, height, depth)
 
 
 def _tensor(tensor):
-    """Returns the argument for a tensor: its buffer on mps, or the bytes of a CPU tensor."""
+    """Returns the _Argument for a tensor.  Raises RuntimeError for a CPU tensor with dimensions."""
     if tensor.device.type == "cpu":
         if tensor.dim() != 0:
             raise RuntimeError("Passed CPU tensor to MPS op")
@@ -271,7 +294,7 @@ def _tensor(tensor):
 
 
 def _bytes(torch, argument, cast):
-    """The bytes of a number or of a list of numbers, converted to the type `cast`.
+    """Returns the bytes of a number or of a list of numbers, converted to the type `cast`.
 
     cast: a name from _SCALARS, or None.  With None, an int has 64 bits, and a float has 32 bits.
     """

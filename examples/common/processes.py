@@ -46,13 +46,16 @@ def share(batch: Batch) -> tuple[Batch, float]:
     """
     if not distributed.is_initialized():
         return batch, 1.0
-    each = slice(rank(), None, distributed.get_world_size())
-    num_frames = batch.num_frames[each]
-    mine = Batch(
-        batch.features[each, : num_frames.max()], num_frames, batch.words[each], batch.phones[each]
-    )
-    lengths = (sum(map(len, share.phones)) for share in (mine, batch))
-    return mine, distributed.get_world_size() * next(lengths) / next(lengths)
+    world_size = distributed.get_world_size()
+    chosen = slice(rank(), None, world_size)
+    num_frames = batch.num_frames[chosen]
+    features = batch.features[chosen, : num_frames.max()]
+    result = Batch(features, num_frames, batch.words[chosen], batch.phones[chosen])
+    return result, world_size * _num_phones(result) / _num_phones(batch)
+
+
+def _num_phones(batch: Batch) -> int:
+    return sum(map(len, batch.phones))
 
 
 def parallel(model: nn.Module, loss_of: Callable) -> Callable:

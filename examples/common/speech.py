@@ -148,32 +148,35 @@ def _mel(hertz: torch.Tensor) -> torch.Tensor:
     return 2595 * torch.log10(1 + hertz / 700)
 
 
+def _smoothed(tracks: torch.Tensor) -> torch.Tensor:
+    """Smooths tracks, (T, number of tracks): the articulators need about 50 ms to move."""
+    window = torch.hann_window(7, periodic=False)[1:-1]
+    padded = torch.nn.functional.pad(tracks.t().unsqueeze(1), (2, 2), "replicate")
+    weights = (window / window.sum()).view(1, 1, -1)
+    return torch.nn.functional.conv1d(padded, weights).squeeze(1).t()
+
+
+def _bumps(hertz: torch.Tensor, width: float) -> torch.Tensor:
+    """Returns the energy in each filter of a bump of the spectrum around each frequency.
+
+    Args:
+      hertz: the frequencies; the result has one more axis, for the filters.
+      width: the width of a bump, in mel.
+    """
+    filters = torch.linspace(100, 2800, NUM_FILTERS)  # mel
+    distance = filters - _mel(hertz).unsqueeze(-1)
+    return torch.exp(-0.5 * (distance / width) ** 2)
+
+
 def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator) -> torch.Tensor:
     """Returns log energies, (T, NUM_FILTERS), of targets, (number of targets, 7)."""
     frames = (targets[:, 6] / FRAME_SECONDS).round().long().clamp(min=2)
-    tracks = targets[:, :6].repeat_interleave(frames, dim=0)
-    # The articulators need about 50 ms to move.
-    kernel = torch.hann_window(7, periodic=False)[1:-1]
-    tracks = (
-        torch.nn.functional.conv1d(
-            torch.nn.functional.pad(tracks.t().unsqueeze(1), (2, 2), "replicate"),
-            (kernel / kernel.sum()).view(1, 1, -1),
-        )
-        .squeeze(1)
-        .t()
-    )
+    tracks = _smoothed(targets[:, :6].repeat_interleave(frames, dim=0))
     formants, voicing, noise, centre = tracks.split([3, 1, 1, 1], dim=1)
-
-    filters = torch.linspace(100, 2800, NUM_FILTERS)  # mel
-
-    def bumps(hertz: torch.Tensor, width: float) -> torch.Tensor:
-        distance = filters - _mel(hertz * tract).unsqueeze(-1)
-        return torch.exp(-0.5 * (distance / width) ** 2)
-
     gains = torch.tensor([1.0, 0.5, 0.25]).unsqueeze(-1)
-    energy = voicing * (bumps(formants, 90) * gains).sum(dim=1) + noise * bumps(
-        centre, 300
-    ).squeeze(1)
+    voice = (_bumps(formants * tract, width=90) * gains).sum(dim=1)
+    hiss = _bumps(centre * tract, width=300).squeeze(1)
+    energy = voicing * voice + noise * hiss
     # A frame of a real spectrum is a random draw, not its expectation.
     energy *= torch.exp(0.4 * torch.randn(energy.shape, generator=generator))
     room = 10 ** _uniform(generator, -2.5, -1.2)

@@ -1,6 +1,8 @@
 """The training loop of the examples: seeds, checkpoints, progress, curves."""
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -46,7 +48,7 @@ def _run(make_model, loss_of, recognise, options: argparse.Namespace) -> None:
     torch.manual_seed(options.seed)
     model = make_model().to(options.device)
 
-    def tell(when: str) -> None:
+    def print_error_rate(when: str) -> None:
         if processes.rank() > 0:
             return
         batch = make_batch(options.seed, options.held_out, held_out=True)
@@ -54,11 +56,11 @@ def _run(make_model, loss_of, recognise, options: argparse.Namespace) -> None:
         print(f"phone error rate {when}: {error_rate(batch.phones, found):.1%}")
 
     if not options.resume:
-        tell("before")
+        print_error_rate("before")
     losses = train(model, loss_of, options)
     if processes.rank() == 0:
         print(f"loss: {losses[0]:.3f} to {losses[-1]:.3f}")
-    tell("after")
+    print_error_rate("after")
 
 
 def _parser(description: str, steps: int, learning_rate: float) -> argparse.ArgumentParser:
@@ -121,17 +123,69 @@ def train(
       The loss of each step, from the first one on.
     """
     options.folder.mkdir(parents=True, exist_ok=True)
+    state = _first_state(model, options)
+    if options.resume:
+        _load(state, options)
+    loss_of_batch = processes.parallel(model, loss_of)
+    end = min(options.steps, options.stop_after or options.steps)
+    with _progress_bar(options.device, end, state.losses) as show:
+        for step in range(len(state.losses), end):
+            state.losses.append(_take_step(state, loss_of_batch, step, options))
+            show(step + 1, state.losses[-1])
+            is_due = (step + 1) % options.save_every == 0 or step + 1 == end
+            if is_due and processes.rank() == 0:
+                _save(state, options)
+    if processes.rank() == 0:
+        text = json.dumps({"device": name_of(options.device), "losses": state.losses})
+        (options.folder / CURVE).write_text(text + "\n")
+    return state.losses
+
+
+@dataclasses.dataclass
+class _State:
+    """The parts of a training that change with each step, and that a checkpoint keeps."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    losses: list[float]
+
+
+def _first_state(model: nn.Module, options: argparse.Namespace) -> _State:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, eps=1e-6)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: options.learning_rate * _rate(step / options.steps)
     )
-    losses: list[float] = []
-    if options.resume:
-        losses = _load(model, optimizer, schedule, options)
-    parallel = processes.parallel(model, loss_of)
-    end = min(options.steps, options.stop_after or options.steps)
+    return _State(model, optimizer, schedule, losses=[])
+
+
+def _take_step(state: _State, loss_of_batch, step: int, options: argparse.Namespace) -> float:
+    """Trains the model with one batch; returns the loss, the mean over all processes."""
+    seed = options.seed * 1_000_003 + step
+    # Swoosh draws random numbers to round its derivative to 8 bits.
+    torch.manual_seed(seed + 15_485_863 * processes.rank())
+    batch, weight = processes.share(make_batch(seed, options.batch))
+    loss = weight * loss_of_batch(batch.to(options.device), step / options.steps)
+    state.optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(state.model.parameters(), 5.0)
+    state.optimizer.step()
+    state.schedule.step()
+    return processes.mean(loss)
+
+
+@contextlib.contextmanager
+def _progress_bar(device: torch.device, end: int, losses: list[float]):
+    """Shows a progress bar, if this is the first process.
+
+    Args:
+      end: the number of steps at the end of the run.
+      losses: the losses of the steps before the run.
+    Yields:
+      A function, to be called as show(number of finished steps, loss of the last one).
+    """
     with progress.Progress(
-        progress.TextColumn(name_of(options.device)),
+        progress.TextColumn(name_of(device)),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
@@ -141,26 +195,7 @@ def train(
         task = bar.add_task(
             "", total=end, completed=len(losses), loss=losses[-1] if losses else float("nan")
         )
-        for step in range(len(losses), end):
-            # Swoosh draws random numbers to round its derivative to 8 bits.
-            torch.manual_seed(options.seed * 1_000_003 + step + 15_485_863 * processes.rank())
-            batch = make_batch(options.seed * 1_000_003 + step, options.batch)
-            batch, weight = processes.share(batch)
-            loss = weight * parallel(batch.to(options.device), step / options.steps)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-            optimizer.step()
-            schedule.step()
-            losses.append(processes.mean(loss))
-            bar.update(task, completed=step + 1, loss=losses[-1])
-            is_due = (step + 1) % options.save_every == 0 or step + 1 == end
-            if is_due and processes.rank() == 0:
-                _save(model, optimizer, schedule, losses, options)
-    if processes.rank() == 0:
-        text = json.dumps({"device": name_of(options.device), "losses": losses})
-        (options.folder / CURVE).write_text(text + "\n")
-    return losses
+        yield lambda finished, loss: bar.update(task, completed=finished, loss=loss)
 
 
 def load_model(model: nn.Module, folder: Path) -> None:
@@ -176,17 +211,17 @@ def _rate(done: float) -> float:
     return 0.5 * (1 + torch.cos(angle).item())
 
 
-def _save(model, optimizer, schedule, losses, options) -> None:
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "schedule": schedule.state_dict(),
-        "losses": losses,
+def _save(state: _State, options: argparse.Namespace) -> None:
+    checkpoint = {
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "schedule": state.schedule.state_dict(),
+        "losses": state.losses,
         "settings": _settings(options),
     }
     path = options.folder / CHECKPOINT
     draft = path.with_suffix(".draft")
-    torch.save(state, draft)
+    torch.save(checkpoint, draft)
     os.replace(draft, path)  # If the process is killed before this line, the old file remains.
 
 
@@ -196,14 +231,16 @@ def _settings(options: argparse.Namespace) -> dict:
     return {name: getattr(options, name) for name in names}
 
 
-def _load(model, optimizer, schedule, options) -> list[float]:
-    state = _read(options.folder)
-    if state["settings"] != _settings(options):
-        sys.exit(f"error: the run in {options.folder} has other settings: {state['settings']}")
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    schedule.load_state_dict(state["schedule"])
-    return state["losses"]
+def _load(state: _State, options: argparse.Namespace) -> None:
+    """Loads the checkpoint of the folder into `state`."""
+    checkpoint = _read(options.folder)
+    if checkpoint["settings"] != _settings(options):
+        settings = checkpoint["settings"]
+        sys.exit(f"error: the run in {options.folder} has other settings: {settings}")
+    state.model.load_state_dict(checkpoint["model"])
+    state.optimizer.load_state_dict(checkpoint["optimizer"])
+    state.schedule.load_state_dict(checkpoint["schedule"])
+    state.losses = checkpoint["losses"]
 
 
 def _read(folder: Path) -> dict:

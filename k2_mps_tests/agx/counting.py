@@ -157,9 +157,12 @@ def _count(folder):
             self._library = lambda number: library
             before = list(counts)
             super().dispatch(command, buffers)
-            executed, barriers = (now - then for now, then in zip(counts, before))
+            executed, barriers = (after - count for after, count in zip(counts, before))
             grid, threadgroup = command["grid"], command["threadgroup"]
-            groups = math.prod(-(-all_ // some) for all_, some in zip(grid, threadgroup))
+            # The last threadgroup of an axis may be cut off by the end of the grid.
+            groups = math.prod(
+                math.ceil(threads / size) for threads, size in zip(grid, threadgroup)
+            )
             moved = sum(recording.sizes[buffer] for buffer in set(player.uses(command)))
             added = model.Work(1, groups, math.prod(grid), executed, barriers, moved)
             row = rows.setdefault(command["kernel"], [0] * len(added))

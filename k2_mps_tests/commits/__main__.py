@@ -78,41 +78,52 @@ def check(
                 next_command="move it away, or delete it; then the same command again",
             )
         try:
-            results = json.loads(file.read_text(encoding="utf-8"))
+            saved = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
-            results = {}
+            saved = {}
         try:
             for commit in checkout.commits(f"{base}..{tip}"):
-                last = commit.id == tip
-                arguments = EACH_ALONE if last else QUICK
-                tests = last or not quick
+                is_last = commit.id == tip
+                arguments = EACH_ALONE if is_last else QUICK
+                tests = is_last or not quick
                 key = " ".join([checkout.tree_of(commit.id), *arguments, "tests" * tests])
-                found = results.get(key, [("", False)])
-                if not all(ok for _, ok in found):
+                if key not in saved or not all(ok for _, ok in saved[key]):
                     print(commit, flush=True)
                     worktree = at_commit(checkout, folder, commit.id)
-                    found = [
+                    saved[key] = [
                         tried(environment, worktree, Device.CPU, arguments, tests),
-                        tried(
-                            environment,
-                            worktree,
-                            Device.MPS,
-                            arguments,
-                            tests and (folder / PYTHON).is_file(),
-                        )
-                        if (folder / OPTION).is_file()
-                        else ("-", True),
+                        tried_on_mps(environment, worktree, arguments, tests),
+                        # The first build has installed the style checkers.
+                        styled(worktree, commit, base if is_last else ""),
                     ]
-                    # The first build has installed the style checkers.
-                    offences = list(style.findings(worktree, commit.parents[0], commit.id))
-                    if last:  # clang-format checks only lines that no later commit changes.
-                        offences += style.findings(worktree, base, tip, ["clang-format"])
-                    found.append(("\n".join(offences) or "well", not offences))
-                    results[key] = found
-                    replacement.rewrite(file, json.dumps(results, indent=1) + "\n")
-                yield commit, found
+                    replacement.rewrite(file, json.dumps(saved, indent=1) + "\n")
+                yield commit, saved[key]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def tried_on_mps(
+    environment: Environment, worktree: Checkout, arguments: tuple[str, ...], tests: bool
+) -> tuple[str, bool]:
+    """Returns the result of the build with K2_WITH_MPS on; ("-", True) without this option."""
+    if not (worktree.directory / OPTION).is_file():
+        return "-", True
+    tests = tests and (worktree.directory / PYTHON).is_file()
+    return tried(environment, worktree, Device.MPS, arguments, tests)
+
+
+def styled(worktree: Checkout, commit: Commit, base: str) -> tuple[str, bool]:
+    """Returns the result of k2's style checkers for the lines that a commit adds.
+
+    Args:
+      base: for the last commit, the commit below the pull request, otherwise empty.  clang-format
+        checks the last commit only, and there all lines that the pull request adds: a later commit
+        may change the lines of an earlier one.
+    """
+    offences = list(style.findings(worktree, commit.parents[0], commit.id))
+    if base:
+        offences += style.findings(worktree, base, commit.id, ["clang-format"])
+    return "\n".join(offences) or "well", not offences
 
 
 def tried(
@@ -176,7 +187,8 @@ def main() -> int:
         ):
             off, on, offences = (text for text, _ in results)
             print(f"{commit}: K2_WITH_MPS=OFF: {off}; ON: {on}; style: {offences}", flush=True)
-            bad += [] if all(ok for _, ok in results) else [commit.subject]
+            if not all(ok for _, ok in results):
+                bad.append(commit.subject)
             count += 1
     except errors.K2mpsError as error:
         print(error)

@@ -31,13 +31,7 @@ def run(say=print, names=(), runs=2, metallibs=None):
 
     def outcomes():
         for name in names or sources.names():
-            began = time.monotonic()
-            if metallibs is None:
-                library, done = torch.mps.compile_shader(sources.text(name)), "compile"
-            else:
-                file = str(metallibs / f"{name}.metallib")
-                library, done = torch.mps.load_metallib(file), "load"
-            say(f"{name}: seconds to {done} {time.monotonic() - began:.1f}")
+            library = library_of(name, metallibs, say)
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
             times, most = collections.defaultdict(list), collections.Counter()
@@ -49,18 +43,37 @@ def run(say=print, names=(), runs=2, metallibs=None):
 
                 yield case.kernel, case.name, runner.check(run_once, case.all_buffers(), runs)
             for kernel in dir(library):
-                function = getattr(library, kernel)
-                facts = {
-                    "max_threads": function.max_threads_per_threadgroup,
-                    "simd_width": function.thread_execution_width,
-                    "threadgroup_bytes": function.static_thread_group_memory_length,
-                    "most_threads_asked": most[kernel],
-                }
-                say(f"{kernel}: " + ", ".join(f"{fact} {value}" for fact, value in facts.items()))
+                say(f"{kernel}: {facts_of(getattr(library, kernel), most[kernel])}")
                 say(f"{kernel}: gpu_milliseconds{emulated} {slowest(times, kernel)}")
 
     say(f"on mps{emulated}")
     return runner.report(outcomes(), say)
+
+
+def library_of(name, metallibs, say):
+    """Compiles a file of kernels, or loads its .metallib; prints how long that took.
+
+    Args:
+      metallibs, say: see run().
+    """
+    began = time.monotonic()
+    if metallibs is None:
+        library, verb = torch.mps.compile_shader(sources.text(name)), "compile"
+    else:
+        library, verb = torch.mps.load_metallib(str(metallibs / f"{name}.metallib")), "load"
+    say(f"{name}: seconds to {verb} {time.monotonic() - began:.1f}")
+    return library
+
+
+def facts_of(kernel, threads):
+    """Returns, as text, the limits of a kernel, and the threads that the largest case asks for."""
+    facts = {
+        "max_threads": kernel.max_threads_per_threadgroup,
+        "simd_width": kernel.thread_execution_width,
+        "threadgroup_bytes": kernel.static_thread_group_memory_length,
+        "most_threads_asked": threads,
+    }
+    return ", ".join(f"{fact} {value}" for fact, value in facts.items())
 
 
 @contextlib.contextmanager

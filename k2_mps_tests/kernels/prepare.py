@@ -27,43 +27,53 @@ def prepare(folder, libdevice):
 
     folder.mkdir(parents=True, exist_ok=True)
     manifest = []
-    count = 0
     for name in sources.names():
         ptx = name + ".ptx"
         kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, GPU)
         cases = sources.cases(name)
-        sources.require_all(name, cases, [k["name"] for k in kernels])
-        for kernel in kernels:
-            if any(kind != "buffer" for kind, _ in kernel["arguments"]):
-                raise LookupError(
-                    "{} takes an argument in threadgroup memory, which "
-                    "torch.mps.compile_shader() cannot pass: declare the memory as "
-                    "a variable in the kernel".format(kernel["name"])
-                )
+        sources.require_all(name, cases, [kernel["name"] for kernel in kernels])
+        _require_buffers(kernels)
         by_name = {kernel["name"]: kernel for kernel in kernels}
-        entries = []
-        for number, case in enumerate(cases):
-            file = f"{name}_{number}.npz"
-            np.savez_compressed(folder / file, **_arrays(case))
-            kernel = by_name[case.kernel]
-            numbers = [number for _, number in kernel["arguments"]]
-            entries.append(
-                {
-                    "name": case.name,
-                    "kernel": kernel["entry"],
-                    "kernel_name": case.kernel,
-                    "launches": arguments_of_launches(case, numbers),
-                    "threads": case.threads,
-                    "buffers": list(case.all_buffers()),
-                    "file": file,
-                }
-            )
+        entries = [
+            _entry(case, by_name[case.kernel], folder / f"{name}_{number}.npz")
+            for number, case in enumerate(cases)
+        ]
         manifest.append({"ptx": ptx, "cases": entries})
-        count += len(entries)
     (folder / "cases.json").write_text(json.dumps(manifest))
     for module, name in ((runner, "run"), (driver, "driver")):
         shutil.copyfile(module.__file__, folder / f"{name}.py")
-    return count
+    return sum(len(file["cases"]) for file in manifest)
+
+
+def _require_buffers(kernels):
+    """Raises LookupError if an argument of a kernel is in threadgroup memory."""
+    for kernel in kernels:
+        if any(kind != "buffer" for kind, _ in kernel["arguments"]):
+            raise LookupError(
+                "{} takes an argument in threadgroup memory, which "
+                "torch.mps.compile_shader() cannot pass: declare the memory as "
+                "a variable in the kernel".format(kernel["name"])
+            )
+
+
+def _entry(case, kernel, file):
+    """Writes the arrays of a case; returns what run.py must know of the case.
+
+    Args:
+      kernel: the case's kernel, as sources.compile_to_ptx() describes it.
+      file: the Path of the file for the arrays.
+    """
+    np.savez_compressed(file, **_arrays(case))
+    numbers = [number for _, number in kernel["arguments"]]
+    return {
+        "name": case.name,
+        "kernel": kernel["entry"],
+        "kernel_name": case.kernel,
+        "launches": arguments_of_launches(case, numbers),
+        "threads": case.threads,
+        "buffers": list(case.all_buffers()),
+        "file": file.name,
+    }
 
 
 def arguments_of_launches(case, numbers):

@@ -75,7 +75,7 @@ class _Report:
 
     def is_chosen(self, task: Task) -> bool:
         if self._options.only:
-            chosen = (one.partition("/") for one in self._options.only)
+            chosen = (option.partition("/") for option in self._options.only)
             return any(step == task.step and task.name.startswith(name) for step, _, name in chosen)
         return task.is_quick or not self._options.quick
 

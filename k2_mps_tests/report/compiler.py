@@ -29,7 +29,7 @@ def _library(folder: Path) -> ctypes.CDLL:
     output = folder / "compile.so"
     # Without CoreGraphics, Metal gives a program without windows no device.
     frameworks = ("Metal", "Foundation", "CoreGraphics")
-    compiler, options = "clang++", [word for one in frameworks for word in ("-framework", one)]
+    compiler, options = "clang++", [word for name in frameworks for word in ("-framework", name)]
     if sys.platform != "darwin":
         import mps_emulator
         import torch  # noqa: F401  starts the emulator

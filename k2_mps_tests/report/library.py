@@ -24,13 +24,13 @@ def _differences(origin):
     Args:
       origin: the origin of the build, see tools/k2mps/build/provenance.py.
     """
-    built = origin["kernels"]
-    here = {
+    in_build = origin["kernels"]
+    in_sources = {
         f"k2/csrc/mps/kernels/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sources.KERNELS.glob("*.metal")
     }
-    for name in sorted(here.keys() | built.keys()):
-        if here.get(name) != built.get(name):
+    for name in sorted(in_sources.keys() | in_build.keys()):
+        if in_sources.get(name) != in_build.get(name):
             yield f"{name} differs from the file that was built"
     asked = ("git", "-C", str(Path(k2.__file__).parent), "rev-parse", "HEAD^{tree}")
     tree = subprocess.run(asked, capture_output=True, text=True).stdout.strip()

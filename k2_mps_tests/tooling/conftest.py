@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from k2mps.core import git
 
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling import stand_in, support
 
 # The developer's environment variables, for tests that fetch from the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
@@ -88,6 +88,18 @@ def sandbox(empty, _with_series) -> support.Sandbox:
         text.replace(_with_series.upstream.as_uri(), empty.upstream.as_uri())
     )
     return empty
+
+
+@pytest.fixture
+def buildable(empty) -> support.Sandbox:
+    """A clone of k2-mps that can build the stand-in for k2 of stand_in.py."""
+    return stand_in.make_buildable(empty)
+
+
+@pytest.fixture
+def user_name(sandbox) -> None:
+    """Gives git a name of the user, in the configuration of the sandbox."""
+    sandbox.config.write_text("[user]\n\tname = Me\n\temail = me@example.org\n")
 
 
 @pytest.fixture

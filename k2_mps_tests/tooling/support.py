@@ -5,6 +5,7 @@ script, a symbolic link, a file with CRLF line ends, a file without a final newl
 with non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from k2mps.build.environment import Environment
+from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.series import patch_text
 from k2mps.stack import clone
@@ -325,8 +327,8 @@ def rebase(sandbox: Sandbox, directory: Path, onto: str) -> None:
 def drop(sandbox: Sandbox, name: str) -> None:
     """Removes a patch and its new files from patches/, without the tool."""
     folder = sandbox.root / "patches"
-    found = patch_text.parse(name, (folder / name).read_bytes())
-    for path in (name, *(f"files/{one}" for one in found.new_files)):
+    patch = patch_text.parse(name, (folder / name).read_bytes())
+    for path in (name, *(f"files/{new_file}" for new_file in patch.new_files)):
         (folder / path).unlink()
     order = (folder / "series").read_text()
     (folder / "series").write_text(order.replace(f"{name}\n", ""))
@@ -432,6 +434,17 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} does not exist after a minute"
         time.sleep(0.01)
+
+
+class Progress(Reporter):
+    """Records the progress of a task."""
+
+    def __init__(self):
+        self.steps = []
+
+    @contextlib.contextmanager
+    def task(self, title, log=None):
+        yield lambda *step: self.steps.append(step)
 
 
 def findings(sandbox: Sandbox) -> list[tuple[str, int, str]]:

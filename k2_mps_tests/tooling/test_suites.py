@@ -1,6 +1,5 @@
 """`k2mps test` reports pytest's numbers and every failure."""
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -85,17 +84,6 @@ def test_a_suite_that_only_looks_successful_is_broken(
     assert not result.ok
 
 
-class Progress(Reporter):
-    """Records the progress of a task."""
-
-    def __init__(self):
-        self.steps = []
-
-    @contextlib.contextmanager
-    def task(self, title, log=None):
-        yield lambda *step: self.steps.append(step)
-
-
 @pytest.fixture
 def two_processes(monkeypatch):
     """Makes suites run in two processes, even if this test runs in a process of pytest-xdist."""
@@ -104,7 +92,7 @@ def two_processes(monkeypatch):
 
 
 def test_several_processes_give_pytests_numbers(environment, two_processes):
-    environment.reporter = progress = Progress()
+    environment.reporter = progress = support.Progress()
     result = run(environment, MIXED, spread="worksteal")
     assert (result.passed, result.failed, result.errors, result.skipped) == (6, 1, 1, 3)
     assert result.reasons == {"no Mac here": 2, "too old": 1}

@@ -18,19 +18,14 @@ from k2mps.build.environment import Environment
 from k2mps.core.project import Project
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.stand_in import bare_path, make_buildable, write_program
 from k2_mps_tests.tooling.support import git
-from k2_mps_tests.tooling.test_build import (
-    bare_path,
-    make_buildable,
-    sandbox,  # noqa: F401
-    write_program,
-)
 
 ROOT = support.TOOLS.parent
 LICENSE = "Do as you like.\n"
 
 
-def make_ready(sandbox):  # noqa: F811
+def make_ready(sandbox):
     """Gives the stand-in for k2 a licence, which a wheel must have."""
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE})
     sandbox.pin = pin
@@ -40,14 +35,14 @@ def make_ready(sandbox):  # noqa: F811
 
 
 @pytest.fixture
-def ready(sandbox):  # noqa: F811
-    """A sandbox that is ready for `k2mps wheel`, with nothing built."""
-    return make_ready(sandbox)
+def ready(buildable):
+    """The clone `buildable`, ready for `k2mps wheel`; nothing is built."""
+    return make_ready(buildable)
 
 
 @pytest.fixture
 def made(ready):
-    """The sandbox `ready`, after `k2mps wheel`."""
+    """The clone `ready`, after `k2mps wheel`."""
     ready.ok("wheel")
     return ready
 
@@ -202,19 +197,19 @@ def test_the_time_of_the_files_can_be_chosen(quick_wheel):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="on a Mac, no linker is missing")
-def test_what_a_wheel_for_macos_needs_is_checked_first(sandbox, tmp_path):  # noqa: F811
+def test_what_a_wheel_for_macos_needs_is_checked_first(buildable, tmp_path):
     env = {"PATH": bare_path(tmp_path)}
     for name in ("c++", "clang++-19"):
         os.symlink(shutil.which(name), Path(env["PATH"], name))
     # The tool looks for the linker before it clones k2.
     clone = ("--k2", "file:///nowhere/k2.git")
-    result = sandbox.run("wheel", "--target", "macos-arm64", *clone, env=env)
+    result = buildable.run("wheel", "--target", "macos-arm64", *clone, env=env)
     assert result.returncode == 30
     assert "the build needs ld64.lld-19 (links for macOS)" in result.stderr
     assert "sudo apt-get install lld-19" in result.stderr
-    assert not list((sandbox.root / "build").glob("mps-*"))
+    assert not list((buildable.root / "build").glob("mps-*"))
     # A build for this machine does not need the linker for macOS.
-    doctor = sandbox.ok("doctor", "--device", "cpu", env=env)
+    doctor = buildable.ok("doctor", "--device", "cpu", env=env)
     assert re.search(r"^absent\tld64.lld-19\tnothing\t.*lld-19$", doctor, re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ from k2mps.core import errors
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.index import write as write_index
 
-from k2_mps_tests.tooling import test_wheel_tools
+from k2_mps_tests.tooling import wheel_of_k2
 
 NAME = "k2-1.0.dev20231114+mps.cpu.torch2.13.0-cp311-cp311-linux_x86_64.whl"
 INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
@@ -19,7 +19,7 @@ INFO = "k2-1.0.dev20231114+mps.cpu.torch2.13.0.dist-info"
 @pytest.fixture
 def good(tmp_path) -> Path:
     """A small wheel that can be read."""
-    made = test_wheel_tools.case().written(tmp_path / "wheels")
+    made = wheel_of_k2.case().written(tmp_path / "wheels")
     return made.rename(made.with_name(NAME))
 
 
@@ -85,7 +85,7 @@ def test_the_torch_of_a_wheel_with_edits_is_in_its_name(good):
 
 
 def test_a_time_before_1980_becomes_the_first_time_of_a_zip_file(tmp_path):
-    early = test_wheel_tools.case()
+    early = wheel_of_k2.case()
     early.description = dataclasses.replace(early.description, time=0)
     with zipfile.ZipFile(early.written(tmp_path)) as archive:
         assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}

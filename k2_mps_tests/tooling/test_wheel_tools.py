@@ -4,7 +4,6 @@ The tests run the real programs, on small wheels that the tests make.
 """
 
 import dataclasses
-import hashlib
 import html
 import json
 import os
@@ -16,20 +15,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from k2mps.build import provenance, toolchain
+from k2mps.build import toolchain
 from k2mps.core import errors
-from k2mps.wheel import contents
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2
 from packaging import tags
 
 from k2_mps_tests.tooling import support, wheel_for_tests
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+from k2_mps_tests.tooling.wheel_of_k2 import case
 
 ROOT = support.TOOLS.parent
-COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
-KERNEL = "k2/csrc/mps/kernels/add.metal"
 
 
 @pytest.fixture(autouse=True)
@@ -38,41 +34,6 @@ def _users_pip(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-
-
-@dataclasses.dataclass
-class Case:
-    """A wheel that can be installed everywhere, with the metadata of a wheel of k2-mps."""
-
-    description: contents.Description
-    files: dict[str, bytes]
-
-    def written(self, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / self.description.file_name
-        files = {**self.files, **contents.metadata_files(self.description)}
-        contents.pack(path, self.description, files)
-        return path
-
-
-def case(torch: str = "2.13.0", version: str = "", **told) -> Case:
-    version = version or f"1.0.dev20231114+mps.cpu.torch{torch}"
-    origin = {
-        "built": provenance.NATIVE,
-        "compiler": "Clang 19.1.7",
-        "device": "mps",
-        "dirty": False,
-        "patched_tree": TREE,
-        "series": SERIES,
-        "torch": torch,
-        "version": version,
-        "headers": {"pybind11": "3.1.0", "ziglang": "0.14.1"},
-        "kernels": {KERNEL: hashlib.sha256(b"").hexdigest()},
-        "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
-        **told,
-    }
-    description = contents.Description(version, "py3-none-any", origin, 1700000000)
-    return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 
 # ---- the index page

@@ -18,8 +18,7 @@ from k2mps.wheel import contents, expectations
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import compiled_kernels, verify
 
-from k2_mps_tests.tooling import macos, test_wheel_tools
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+from k2_mps_tests.tooling import macos, wheel_of_k2
 
 TREE = "1234567890" * 4
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -147,7 +146,7 @@ def parts(workshop) -> dict[str, bytes]:
 def case(tmp_path, workshop, parts) -> Case:
     tag = f"{TAG}-{TAG}-{toolchain.platform('2.13.0')}"
     description = dataclasses.replace(
-        test_wheel_tools.case(built=toolchain.LABEL, patched_tree=TREE).description, tag=tag
+        wheel_of_k2.case(built=toolchain.LABEL, patched_tree=TREE).description, tag=tag
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {
@@ -304,8 +303,8 @@ def test_an_undefined_symbol_that_is_not_pythons_is_a_problem(case, workshop, na
 # ---- the command
 
 
-def test_a_wheel_for_another_python_is_not_verified(sandbox, tmp_path):  # noqa: F811
+def test_a_wheel_for_another_python_is_not_verified(buildable, tmp_path):
     path = tmp_path / "k2-1.0+mps.cpu.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl"
     zipfile.ZipFile(path, "w").close()
     code = errors.CheckFailedError.exit_code
-    assert "is not for cp3" in sandbox.fails(code, "wheel", "verify", str(path))
+    assert "is not for cp3" in buildable.fails(code, "wheel", "verify", str(path))

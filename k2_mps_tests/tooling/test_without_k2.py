@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.test_build import leave_emulator, make_environment, write_program
+from k2_mps_tests.tooling.stand_in import leave_emulator, make_environment, write_program
 
 ROOT = support.TOOLS.parent
 KERNELS = "k2_mps_tests/kernels/__main__.py"

@@ -231,10 +231,10 @@ class Graph(Graphs):
         """
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
-            left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), untouched)
+            memory = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), untouched)
             kept = rows[::rows_of_block]
-            left[: len(kept)] = kept
-            pieces.append(left.ravel())
+            memory[: len(kept)] = kept
+            pieces.append(memory.ravel())
         return np.concatenate(pieces)
 
     def _best(self, rows_of_block):

@@ -243,48 +243,35 @@ def _scores(name, graph, log, directions):
 def _gradients(name, graph, forward, log):
     """Yields cases of double_rounded, double_shares and double_backprop for one direction."""
     scores, best = reference(graph, forward, log)
-    ends = _ends(graph, forward)
     states = _states(scores, log)
+    shares = shares_of(graph, forward, log, scores, best)
+    high = shares.astype(np.float32)
+    pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
+    lost = _error_of_scores(graph, scores)
     buffers = {
         Number.kDsScores: Buffer(states),
         Number.kDsRounded: Buffer.output(scores, _allowed(graph, log, scores)),
         Number.kDsParams: _params(graph, log),
     }
     yield Case(name, _instance("double_rounded", log), -(-graph.num_states // 256), 256, buffers)
-
-    lost = _error_of_scores(graph, scores)
-    shares = shares_of(graph, forward, log, scores, best)
-    high = shares.astype(np.float32)
-    pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
-    # The kernel computes a share from two scores, so the share has the errors of both.
-    share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # If a share is about halfway between two floats, the pair may begin with either of them.
-    halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
-    pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
-    pair_error[halfway & log] = np.inf
+    error = _error_of_shares(pairs, lost, log)
     for parts in (1, 3):
         buffers = {
             **_over_arcs(graph, _params(graph, log, forward, parts=parts)),
             Number.kDsScores: Buffer(states),
             Number.kDsBestArcs: Buffer(best),
-            Number.kDsShares: Buffer.output(pairs, pair_error),
+            Number.kDsShares: Buffer.output(pairs, error),
         }
         yield _by_arc(graph, name, "double_shares", parts, buffers)
-
-    random = np.random.default_rng(graph.num_states)
-    some = random.normal(0, 1, graph.num_states).astype(np.float32)
-    of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
-    totals = np.zeros(graph.num_states)
-    # As in k2.shortest_path(), an FSA without a path has no gradient.
-    has_path = graph.has_states & (scores[ends] != -np.inf)
-    totals[ends[has_path]] = of_fsas[::3][has_path]
-    for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
-        if stride and log:
+    for of_totals in (False, True):
+        if of_totals and log:
             continue  # In the log semiring, double_totals_backprop computes this gradient.
+        grad, of_states = _random_gradient(graph, scores, forward, of_totals)
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
+        stride = 3 if of_totals else 0
         buffers = {
-            **_over_batches(graph, _params(graph, log, forward, bool(stride), stride)),
+            **_over_batches(graph, _params(graph, log, forward, of_totals, stride)),
             Number.kDsScores: Buffer(states),
             Number.kDsShares: Buffer(pairs),
             Number.kDsGrad: Buffer(grad),
@@ -292,7 +279,45 @@ def _gradients(name, graph, forward, log):
             Number.kDsArcGrad: Buffer.output(arc_grad, exact),
         }
         kernel, threads = fit_instance("double_backprop", _widest(graph))
-        yield Case(name + what, kernel, graph.num_fsas, threads, buffers)
+        title = f"{name} of totals" if of_totals else name
+        yield Case(title, kernel, graph.num_fsas, threads, buffers)
+
+
+def _error_of_shares(pairs, lost, log):
+    """Returns the error that the kernel may make in each float of the shares.
+
+    Args:
+      pairs: the exact shares, as pairs of floats.
+      lost: the error of a score.
+    """
+    high = pairs[:, 0]
+    # The kernel computes a share from two scores, so the share has the errors of both.
+    share_error = 4 * lost + 2.0**-60 if log else 0.0
+    # If a share is about halfway between two floats, the pair may begin with either of them.
+    halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
+    pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
+    pair_error[halfway & log] = np.inf
+    return pair_error
+
+
+def _random_gradient(graph, scores, forward, of_totals):
+    """Returns a random gradient for double_backprop, and the same gradient for each state.
+
+    Args:
+      of_totals: whether the gradient is that of the FSAs' total scores, with a stride of 3, instead
+        of that of the states' scores.
+    """
+    random = np.random.default_rng(graph.num_states)
+    of_states = random.normal(0, 1, graph.num_states).astype(np.float32)
+    if not of_totals:
+        return of_states, of_states
+    of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
+    ends = _ends(graph, forward)
+    totals = np.zeros(graph.num_states)
+    # As in k2.shortest_path(), an FSA without a path has no gradient.
+    has_path = graph.has_states & (scores[ends] != -np.inf)
+    totals[ends[has_path]] = of_fsas[::3][has_path]
+    return of_fsas, totals
 
 
 def _arc_post(name, graph, log, parts, forward, backward):

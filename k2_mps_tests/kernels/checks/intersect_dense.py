@@ -90,16 +90,7 @@ def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padde
         scores[random.integers(len(scores)), random.integers(SYMBOLS)] = value
     if padded:
         scores = with_padding(scores)
-
     num_states = state_begins[-1]
-    expected = np.full((max(frames) + 1, 2 * num_states), UNTOUCHED, np.float32)
-    for fsa, b in enumerate(a_to_b):
-        arcs = graphs.arcs[graphs.arcs_of(fsa)]
-        for forward in (False, True):
-            begin = 2 * state_begins[fsa] + forward * states[fsa]
-            passed = pass_of(arcs, states[fsa], scores, b_begins[b], frames[b], forward)
-            for t, state_scores in enumerate(passed):
-                expected[t, begin : begin + states[fsa]] = state_scores
     params = [
         Buffer.struct(
             PARAMS,
@@ -122,12 +113,33 @@ def _case(name, shape, a_to_b=None, values=(), labels=SYMBOLS, parts=None, padde
         Number.kIdBScores: Buffer(scores),
         Number.kIdBBegins: ints(b_begins),
         Number.kIdAToBMap: ints(a_to_b),
-        Number.kIdStateScores: Buffer.output(expected),
+        Number.kIdStateScores: Buffer.output(_state_scores(graphs, scores, b_begins, a_to_b)),
         Number.kIdParams: params[0],
     }
     groups = 2 * len(states)
     more = [(groups, {Number.kIdParams: other}) for other in params[1:]]
     return Case(name, "intersect_dense", groups, threads, buffers, more)
+
+
+def _state_scores(graphs, scores, b_begins, a_to_b):
+    """Returns the expected scores: for each frame, and each FSA, of its states in both passes.
+
+    Args:
+      b_begins: the first row of `scores` of each sequence, and the number of rows.
+      a_to_b: the sequence of each FSA.
+    """
+    frames = np.diff(b_begins)
+    begins = graphs.state_begins
+    expected = np.full((max(frames) + 1, 2 * begins[-1]), UNTOUCHED, np.float32)
+    for fsa, b in enumerate(a_to_b):
+        num_states = begins[fsa + 1] - begins[fsa]
+        arcs = graphs.arcs[graphs.arcs_of(fsa)]
+        for forward in (False, True):
+            begin = 2 * begins[fsa] + forward * num_states
+            passed = pass_of(arcs, num_states, scores, b_begins[b], frames[b], forward)
+            for t, scores_of_pass in enumerate(passed):
+                expected[t, begin : begin + num_states] = scores_of_pass
+    return expected
 
 
 def pass_of(arcs, num_states, scores, first_row, num_frames, forward):

@@ -298,6 +298,21 @@ def _untouched_rings(num_seqs, rows):
     return _untouched(num_seqs * layout.itemsize // 4).view(layout)
 
 
+class Saved(NamedTuple):
+    """What save_stream keeps of a stream, and load_stream restores for the stream's next chunk."""
+
+    active: np.ndarray  # of each state: four numbers
+    num_kept: np.ndarray  # of each state
+    numbers: np.ndarray  # of each state: its number in the stream's lattice
+    next_states: np.ndarray  # of each arc
+    history: np.ndarray  # the last kPrHistory rows of scores
+
+    def content(self):
+        """Returns the array that the kernels write and read."""
+        parts = self._replace(history=self.history.view(np.int32))
+        return np.concatenate([part.ravel() for part in parts])
+
+
 def _load(is_new):
     """Returns a case of load_stream, with a stream that begins, or with one that goes on."""
     random = np.random.default_rng(is_new)
@@ -308,40 +323,31 @@ def _load(is_new):
     to_row = 1  # where the stream's rows begin in memory
     # The numbers of saved states and arcs of each frame.
     states, arcs = np.array([2, 3, 4]), np.array([5, 6, 0])
-    n, m = states.sum(), arcs[:HISTORY].sum()
-    of_states = random.integers(100, size=(n, 6))
-    of_arcs = random.integers(100, size=m)
-    history = random.standard_normal((HISTORY, columns)).astype(np.float32)
-    parts = of_states[:, :4], of_states[:, 4], of_states[:, 5], of_arcs, history.view(np.int32)
-    saved = np.concatenate([part.ravel() for part in parts]).astype(np.int32)
+    of_states = random.integers(100, size=(states.sum(), 6))
+    saved = Saved(
+        active=of_states[:, :4],
+        num_kept=of_states[:, 4],
+        numbers=of_states[:, 5],
+        next_states=random.integers(100, size=arcs[:HISTORY].sum()),
+        history=random.standard_normal((HISTORY, columns)).astype(np.float32),
+    )
     chunk = random.standard_normal((from_row + rows, stride)).astype(np.float32)
     leaving = [2, 9]  # where the arcs of the graph's first and second state begin
 
     rings = _untouched_rings(index + 1, HISTORY + rows)
-    before, ring = rings.copy(), rings[index]
+    before = rings.copy()
+    if is_new:
+        _begin_ring(rings[index], leaving)
+        states, arcs = np.zeros(SAVED, np.int32), np.zeros(SAVED, np.int32)
+    else:
+        _restore_ring(rings[index], saved, states, arcs, base)
     scores = np.full((to_row + HISTORY + rows, columns), UNTOUCHED, np.float32)
-    scores[to_row : to_row + HISTORY] = 0 if is_new else history
+    scores[to_row : to_row + HISTORY] = 0 if is_new else saved.history
     scores[to_row + HISTORY :] = chunk[from_row:, :columns]
     begins = _untouched(index + 2)
     begins[index : index + 2] = to_row, to_row + HISTORY + rows
-    all_infos = _untouched(index + 1, NUM_INFOS)
-    infos = all_infos[index]
-    infos[:] = 0
-    infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
-    infos[SIZES["kPrBeam"] :][:2] = pruned.bits_of(7.5)
-    infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
-    if is_new:
-        ring["active"][0], ring["num_kept"][0] = (0, 0, 0, leaving[0]), 0
-        states, arcs = np.zeros(SAVED, np.int32), np.zeros(SAVED, np.int32)
-        ring["frames"][:SAVED] = 0
-        ring["frames"][HISTORY] = 0, 1, 0, leaving[1] - leaving[0]
-    else:
-        ring["active"][:n], ring["num_kept"][:n] = parts[:2]
-        ring["numbers"][:n], ring["next_states"][:m] = parts[2] - base, of_arcs
-        ring["frames"][:SAVED] = [
-            [states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)
-        ]
-        infos[SIZES["kPrStates"]] = states[0]
+    infos = _untouched(index + 1, NUM_INFOS)
+    infos[index] = _loaded_infos(is_new, beam=7.5, num_states=states[0])
     load = Buffer.struct(
         LOAD,
         index=index,
@@ -357,17 +363,57 @@ def _load(is_new):
         num_arcs=arcs,
     )
     buffers = {
-        Number.kStreamSaved: ints(saved),
+        Number.kStreamSaved: ints(saved.content()),
         Number.kStreamChunk: Buffer(chunk),
         Number.kStreamLeavingBegins: ints(leaving),
         Number.kStreamRings: Buffer(before.view(np.int32), rings.view(np.int32)),
         Number.kStreamScores: Buffer.output(scores),
         Number.kStreamBBegins: Buffer.output(begins, dtype=np.int32),
-        Number.kStreamInfos: Buffer.output(all_infos, dtype=np.int32),
+        Number.kStreamInfos: Buffer.output(infos, dtype=np.int32),
         Number.kStreamParams: _params(HISTORY + rows, columns),
         Number.kStreamLoad: load,
     }
     return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
+
+
+def _begin_ring(ring, leaving):
+    """Fills a ring as load_stream does for a new stream: with the graph's first state alone.
+
+    Args:
+      leaving: where the arcs of the graph's first and second state begin.
+    """
+    ring["active"][0], ring["num_kept"][0] = (0, 0, 0, leaving[0]), 0
+    ring["frames"][:SAVED] = 0
+    ring["frames"][HISTORY] = 0, 1, 0, leaving[1] - leaving[0]
+
+
+def _restore_ring(ring, saved, states, arcs, base):
+    """Fills a ring as load_stream does for a stream that goes on.
+
+    Args:
+      states, arcs: the numbers of saved states and arcs of each frame.
+      base: a state's number in the stream's lattice minus its number in the chunk.
+    """
+    n, m = len(saved.active), len(saved.next_states)
+    ring["active"][:n], ring["num_kept"][:n] = saved.active, saved.num_kept
+    ring["numbers"][:n], ring["next_states"][:m] = saved.numbers - base, saved.next_states
+    ring["frames"][:SAVED] = [
+        [states[:t].sum(), states[t], arcs[:t].sum(), arcs[t]] for t in range(SAVED)
+    ]
+
+
+def _loaded_infos(is_new, beam, num_states):
+    """Returns the infos that load_stream makes for a stream.
+
+    Args:
+      num_states: the number of saved states of the first frame.
+    """
+    infos = np.zeros(NUM_INFOS, np.int32)
+    infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
+    infos[SIZES["kPrBeam"] :][:2] = pruned.bits_of(beam)
+    infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
+    infos[SIZES["kPrStates"]] = num_states
+    return infos
 
 
 def _save(is_new):
@@ -381,13 +427,8 @@ def _save(is_new):
     max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY  # the first frame that the next chunk can still change
-    sizes = random.integers(1, 4, size=(end + 1, 2))
-    # The states and the arcs of the first saved frame begin at the last elements of the rings.
-    before = np.cumsum(sizes, 0) - sizes
-    firsts = np.array([max_states, max_arcs]) - 1 + before - before[following]
-    frames = np.stack(
-        [firsts[:, 0] % max_states, sizes[:, 0], firsts[:, 1] % max_arcs, sizes[:, 1]], 1
-    )
+    sizes = random.integers(1, 4, size=(end + 1, 2))  # of each frame: states, arcs
+    frames = _wrapped_frames(sizes, following)
     active = random.integers(100, size=(max_states, 4))
     kept = random.integers(-1, 3, size=max_states)
     next_states = random.integers(9, size=max_arcs)
@@ -403,22 +444,20 @@ def _save(is_new):
     n, m = sizes[following:, 0].sum(), sizes[following:end, 1].sum()
     of_states = (frames[following, 0] + np.arange(n)) % max_states
     of_arcs = (frames[following, 2] + np.arange(m)) % max_arcs
-    rows = scores[first_row + end - HISTORY : first_row + end].view(np.int32)
-    parts = (
-        active[of_states],
-        kept[of_states],
-        numbers[of_states] + base,
-        next_states[of_arcs],
-        rows,
+    saved = Saved(
+        active=active[of_states],
+        num_kept=kept[of_states],
+        numbers=numbers[of_states] + base,
+        next_states=next_states[of_arcs],
+        history=scores[first_row + end - HISTORY : first_row + end],
     )
-    saved = np.concatenate([part.ravel() for part in parts])
     old = _untouched(len(out), 4)
     old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
     times = _untouched(max_states + base)
     for t in range(begin + (0 if is_new else 1), following + 1):
-        for slot in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
-            if kept[slot] >= 0:
-                times[numbers[slot] + base] = time + t
+        for state in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
+            if kept[state] >= 0:
+                times[numbers[state] + base] = time + t
     save = Buffer.struct(
         SAVE,
         index=index,
@@ -438,12 +477,28 @@ def _save(is_new):
         Number.kStreamLattice: Buffer(lattices.view(np.int32)),
         Number.kStreamScores: Buffer(scores),
         Number.kStreamParams: _params(end + 1, columns),
-        Number.kStreamSaved: Buffer.output(saved, dtype=np.int32),
+        Number.kStreamSaved: Buffer.output(saved.content(), dtype=np.int32),
         Number.kStreamOldArcs: Buffer.output(old, dtype=np.int32),
         Number.kStreamOldTimes: Buffer.output(times, dtype=np.int32),
         Number.kStreamSave: save,
     }
     return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
+
+
+def _wrapped_frames(sizes, frame):
+    """Returns, for each frame, where its states and its arcs begin in their rings, and how many.
+
+    The states and the arcs of one frame begin at the last elements of the rings, so that they go on
+    at the first elements.
+
+    Args:
+      sizes: the numbers of states and of arcs of each frame.
+      frame: the number of this one frame.
+    """
+    capacity = np.array([pruned.MAX_STATES, pruned.MAX_ARCS])
+    before = np.cumsum(sizes, 0) - sizes
+    begins = (capacity - 1 + before - before[frame]) % capacity
+    return np.stack([begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1]], 1)
 
 
 def _emit(num_old):

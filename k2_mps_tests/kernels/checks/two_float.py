@@ -84,7 +84,8 @@ def _any(random, low, high, size=SIZE):
     return 10 ** random.uniform(low, high, size).astype(LD) * random.choice([-1, 1], size)
 
 
-def _operation(number, name, random):
+def _arguments(name, random):
+    """Returns random arguments of an operation, as pairs of floats."""
     a, b = _any(random, -3, 5), _any(random, -3, 5)
     # In the first quarter of the sums a + b, most or all bits cancel.
     near = SIZE // 4
@@ -119,6 +120,16 @@ def _operation(number, name, random):
         b[:, 1] = 0
     elif name in ("exp", "float_exp"):
         a[:, 1] = 0
+    return a, b
+
+
+def _operation(number, name, random):
+    """Returns a case of an operation.
+
+    Args:
+      number: the operation's number in the kernel.
+    """
+    a, b = _arguments(name, random)
     x, y = _numbers(a), _numbers(b)
     expected = {
         "mul": lambda: x * y,

@@ -369,8 +369,8 @@ class _BuildTree:
             headers[zig.name] = version_in(zig)
         root, dirty = environment.project.root, None  # None if the project is not a git clone
         if (root / ".git").exists():
-            how = ("--porcelain", "--untracked-files=normal")
-            dirty = bool(Git(root).text("status", *how))
+            options = ("--porcelain", "--untracked-files=normal")
+            dirty = bool(Git(root).text("status", *options))
         built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {
             "built": built + (", for a check only" if request.quick else ""),

@@ -69,13 +69,14 @@ def make(
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
         base = pin.commit
-        made: list[bytes] = []  # commits on top of `base`
+        made: list[bytes] = []  # commits on top of `base`, in the format that git imports
         tree = checkout.tree_of(pin.commit)
         for part in _parts(pairs, series, squash):
             commit, last = part[-1]
             tree = _alone(checkout, tree, part) if alone else commit.tree
             patches = [patch for _, patch in part]
             if patches[0] == chosen[0] and made:
+                # The commits of earlier groups are below the pull request, and not part of it.
                 base = checkout.objects.import_commits(made)
                 made = []
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender

@@ -33,9 +33,11 @@ def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> d
     command = ("git", *settings(_NETWORK), "ls-remote", "--", url, "HEAD", "refs/heads/*")
     command += ("refs/tags/*",)
     reporter.command([*map(redacted, command)])
-    how = {"cwd": directory, "env": {**os.environ, "LANGUAGE": "C", "LC_ALL": "C"}}
+    environment = {**os.environ, "LANGUAGE": "C", "LC_ALL": "C"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with process.started(command, **how, **pipes, text=True, errors="replace") as running:
+    with process.started(
+        command, cwd=directory, env=environment, **pipes, text=True, errors="replace"
+    ) as running:
         output, stderr = running.communicate()
     if running.returncode < 0:
         raise errors.ended_by_signal("git ls-remote", running.returncode)

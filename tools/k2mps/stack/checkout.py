@@ -125,8 +125,8 @@ class Checkout:
             )
         folder = git.Git(self.directory, reporter=reporter)
         # --show-cdup prints the way to the top, which is empty at the top.
-        how = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
-        result = folder.run("rev-parse", *how)
+        options = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
+        result = folder.run("rev-parse", *options)
         inside, up, git_dir = (*os.fsdecode(result.stdout).split("\n", 2), "", "")[:3]
         if inside != "true" or up:
             raise errors.CheckoutMissingError(
@@ -393,13 +393,13 @@ class Checkout:
 
     def changed_paths(self, old: str, new: str) -> list[str]:
         """Returns the files that differ between two commits or trees."""
-        how = "diff-tree -r -z --no-renames --name-only".split()
-        return git.split_z(self.objects.bytes(*how, old, new))
+        command = "diff-tree -r -z --no-renames --name-only".split()
+        return git.split_z(self.objects.bytes(*command, old, new))
 
     def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
         """Returns the changes of each commit against its first parent, by the commit's id."""
-        how = "diff-tree --stdin --always -r -z --no-renames --raw".split()
-        output = self.objects.bytes(*how, stdin=stdin_of(commits))
+        command = "diff-tree --stdin --always -r -z --no-renames --raw".split()
+        output = self.objects.bytes(*command, stdin=stdin_of(commits))
         changes_by_id: dict[str, list[Change]] = {}
         changes: list[Change] = []
         fields = iter(git.split_z(output))
@@ -437,7 +437,7 @@ def _is_exchanged(checkout: Path, path: str) -> bool:
     """
     folders = [checkout / folder for folder in folders_of(path)]
     is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
-    return is_folder or any(os.path.lexists(one) and not one.is_dir() for one in folders)
+    return is_folder or any(os.path.lexists(folder) and not folder.is_dir() for folder in folders)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:

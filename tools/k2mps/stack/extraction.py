@@ -123,10 +123,7 @@ def _series(
             diff=diffs.get(commit.id, b""),
         )
         try:
-            if not commit.date:
-                raise errors.SeriesError("its date is before 1970", next_command=remedy)
-            if conflict_markers.ADDED.search(patch.diff):
-                raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
+            _check_commit(commit, patch.diff)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != old.get(name):
                 patch_text.check(patch)
@@ -137,12 +134,34 @@ def _series(
                 next_command=remedy,
             ) from None
         patches.append(patch)
+    _check_owners(patches, groups, rebase)
+    return Series(tuple(patches), files, groups)
+
+
+def _check_commit(commit: Commit, diff: bytes) -> None:
+    """Raises SeriesError if a commit has a date or an edit that no patch may have.
+
+    Args:
+      diff: the commit's edits of files that existed before.
+    """
+    if not commit.date:
+        raise errors.SeriesError("its date is before 1970")
+    if conflict_markers.ADDED.search(diff):
+        raise errors.SeriesError("it adds a conflict marker of git")
+
+
+def _check_owners(patches: Sequence[Patch], groups: Mapping[str, str], rebase: str) -> None:
+    """Raises K2mpsError if the patches may not change the files that they change together.
+
+    Args:
+      groups: {name of a patch: its group}.
+      rebase: the command with which the user changes commits.
+    """
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
         remedy = f"k2mps fold adds edits to that patch, and {rebase} adds a commit to it"
         raise errors.K2mpsError(error.message, why=error.why, next_command=remedy) from None
-    return Series(tuple(patches), files, groups)
 
 
 def _check_followers(commits: Sequence[Commit], rebase: str) -> None:

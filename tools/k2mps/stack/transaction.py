@@ -132,8 +132,9 @@ class Transaction:
         checkout, head = self.checkout, self.head
         lost = [] if head.branch else self.user_commits(tip, head.commit)
         # A stash does not count: `git stash pop` deletes its ref.
-        how = ("--count=1", "--contains", head.commit, "refs/heads", "refs/tags", "refs/remotes")
-        if lost and not checkout.git.text("for-each-ref", *how):
+        options = ("--count=1", "--contains", head.commit)
+        refs = ("refs/heads", "refs/tags", "refs/remotes")
+        if lost and not checkout.git.text("for-each-ref", *options, *refs):
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
@@ -316,8 +317,8 @@ class Transaction:
           picked: the commits that git then picks.
         """
         checkout = self.checkout
-        how = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
-        staged = split_z(checkout.git.bytes(*how, self.head.commit))
+        command = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
+        staged = split_z(checkout.git.bytes(*command, self.head.commit))
         ignored = "ls-files -z --others --ignored --exclude-standard".split()
         others = [*staged, *split_z(checkout.git.bytes(*ignored))]
         if not others:

@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from k2mps.core import errors, git
 from k2mps.core.pins import Pin
@@ -32,6 +32,7 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
 
     Args:
       revision: the commit's id, or a branch or tag of upstream, perhaps with "~2" or the like.
+        An id comes before a branch or tag of the same name, if the checkout has the commit.
     Raises:
       K2mpsError: no branch of upstream and no tag leads to a commit `revision`.
       UnreachableError: upstream cannot be reached.
@@ -49,22 +50,51 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
         return commit
     names = [ref for ref in (f"refs/heads/{name}", f"refs/tags/{name}", name) if ref in refs]
     if names:
-        commit = checkout.commit_of(f"{refs[names[0]]}{ancestor}")
-        if commit:
-            return commit
-    if names or is_id:
-        wanted = names[:1] or [ref for ref in refs if ref != "HEAD"]
-        command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *wanted)
-        checkout.reporter.info(f"+ {shlex.join(command)}")
-        clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *wanted)
-        commit = checkout.commit_of(f"{refs[names[0]] if names else name}{ancestor}")
-        if commit and (names or _leads_to(checkout, (refs[ref] for ref in wanted), commit)):
-            return commit
-    raise errors.K2mpsError(
-        f"{git.redacted(pin.url)} has no commit {revision}",
-        why="no branch or tag of upstream leads to it, so another clone could not fetch it",
-        next_command="give the id of an upstream commit, or a branch or tag of upstream",
-    )
+        commit = _commit_of_ref(checkout, pin, names[0], f"{refs[names[0]]}{ancestor}")
+    else:
+        commit = _commit_of_id(checkout, pin, refs, revision) if is_id else None
+    if not commit:
+        raise errors.K2mpsError(
+            f"{git.redacted(pin.url)} has no commit {revision}",
+            why="no branch or tag of upstream leads to it, so another clone could not fetch it",
+            next_command="give the id of an upstream commit, or a branch or tag of upstream",
+        )
+    return commit
+
+
+def _commit_of_ref(checkout: Checkout, pin: Pin, ref: str, revision: str) -> str | None:
+    """Returns a commit to which a branch or tag of upstream leads; fetches it if it is missing.
+
+    Args:
+      ref: the name of the branch or tag.
+      revision: the commit's id, or the id of the ref's commit with "~2" or the like.
+    """
+    commit = checkout.commit_of(revision)
+    if commit:
+        return commit
+    _fetch(checkout, pin, [ref])
+    return checkout.commit_of(revision)
+
+
+def _commit_of_id(
+    checkout: Checkout, pin: Pin, refs: Mapping[str, str], revision: str
+) -> str | None:
+    """Fetches all branches and tags of upstream, and looks for a commit among their commits.
+
+    Args:
+      refs: what `remote_refs` returns.
+      revision: the commit's id, perhaps with "~2" or the like.
+    """
+    heads = {ref: head for ref, head in refs.items() if ref != "HEAD"}
+    _fetch(checkout, pin, heads)
+    commit = checkout.commit_of(revision)
+    return commit if commit and _leads_to(checkout, heads.values(), commit) else None
+
+
+def _fetch(checkout: Checkout, pin: Pin, refs: Iterable[str]) -> None:
+    command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *refs)
+    checkout.reporter.info(f"+ {shlex.join(command)}")
+    clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *refs)
 
 
 def _leads_to(checkout: Checkout, heads: Iterable[str], commit: str) -> bool:
@@ -106,8 +136,8 @@ def before_rebases(checkout: Checkout) -> list[str]:
 
 def _reflog(checkout: Checkout) -> list[tuple[str, str]]:
     """Returns the commits to which branch k2-mps has moved, and why, the newest first."""
-    how = ("log", "--walk-reflogs", "--format=%H %gs", BRANCH_REF, "--")
-    lines = os.fsdecode(checkout.git.run(*how).stdout).split("\n")
+    command = ("log", "--walk-reflogs", "--format=%H %gs", BRANCH_REF, "--")
+    lines = os.fsdecode(checkout.git.run(*command).stdout).split("\n")
     return [(line[:40], line[41:]) for line in lines if line]
 
 

@@ -1,0 +1,119 @@
+"""A kernel and its arguments."""
+
+import dataclasses
+
+import numpy as np
+
+# {name of a type in the names of mlx's kernels: (its name in Metal, NumPy's dtype)}.  NumPy has no
+# bfloat: an array of bfloats has the dtype uint16.
+TYPES = {
+    "bool_": ("bool", np.bool_),
+    "uint8": ("uint8_t", np.uint8),
+    "uint16": ("uint16_t", np.uint16),
+    "uint32": ("uint32_t", np.uint32),
+    "uint64": ("uint64_t", np.uint64),
+    "int8": ("int8_t", np.int8),
+    "int16": ("int16_t", np.int16),
+    "int32": ("int32_t", np.int32),
+    "int64": ("int64_t", np.int64),
+    "float16": ("half", np.float16),
+    "bfloat16": ("bfloat16_t", np.uint16),
+    "float32": ("float", np.float32),
+}
+FLOATS = ("float32", "float16", "bfloat16")
+INTEGERS = tuple(name for name in TYPES if "int" in name)
+# The number of elements of a kernel that computes each element by itself.
+COUNT = 257
+# Floats for which implementations of a function often differ: signed zeros, halves (which round to
+# even), the largest half, and floats whose exp() overflows or vanishes.
+_SPECIAL = (0.0, -0.0, 1, -1, 0.5, 1.5, 2.5, -2.5)
+_SPECIAL += (np.inf, -np.inf, np.nan, 65504, 1e-7, 88, -104)
+
+
+@dataclasses.dataclass
+class Kernel:
+    """A kernel and its arguments.
+
+    text:        an expression for the function, such as `unary_v<float, float, Exp, 1>`.
+    buffers:     the arguments, arrays of NumPy.
+    floats:      {index of a buffer that the kernel writes: type of mlx, if it is one of FLOATS}.
+    grid, threadgroup: sizes in threads.
+    """
+
+    text: str
+    buffers: list
+    floats: dict
+    grid: tuple
+    threadgroup: tuple
+
+
+@dataclasses.dataclass
+class Group:
+    """Kernels of one text.
+
+    wheel:    the requirement of the wheel that has the .metallib.
+    includes: the headers that the text includes.
+    kernels:  {name: Kernel}.
+    head:     a text after the headers.
+    sources:  further texts, each a header of the wheel or (repository, tag, path).  Their own
+              instances are left out.
+    """
+
+    wheel: str
+    includes: list
+    kernels: dict
+    head: str = ""
+    sources: tuple = ()
+
+
+def generator(name):
+    """Returns a generator whose random numbers depend only on the name of a kernel."""
+    return np.random.default_rng(list(name.encode()))
+
+
+def of_type(x, type):
+    """Converts an array of floats to one of FLOATS."""
+    return _to_bfloat(x) if type == "bfloat16" else x.astype(TYPES[type][1])
+
+
+def _to_bfloat(x):
+    """Returns the bits of the bfloats nearest to floats, an array of uint16."""
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
+
+
+def values(name, type, count, positive=False, special=True):
+    """Returns `count` random values of a type of TYPES.
+
+    name:     the values depend on this name.
+    special:  begin with zeros, infinities, a NaN and halves, if the type is one of FLOATS.
+    """
+    random = generator(name)
+    if type == "bool_":
+        return random.integers(0, 2, count).astype(np.bool_)
+    if type not in FLOATS:
+        low = 1 if positive else 0 if type.startswith("u") else -9
+        return random.integers(low, 10, count).astype(TYPES[type][1])
+    x = random.normal(size=count) * 3
+    x[::7] *= 10
+    if positive:
+        x = abs(x)
+    if special:
+        x[: len(_SPECIAL)] = _SPECIAL
+    return of_type(x, type)
+
+
+def empty(type, count):
+    """Returns an array that no kernel leaves as it is: a bool is 0 or 1, so its byte is 7 here."""
+    return np.full(count, 7, np.uint8 if type == "bool_" else TYPES[type][1])
+
+
+def number(type, value):
+    """Returns the argument for a kernel's parameter that is one number."""
+    return np.array([value], type)
+
+
+def if_float(index, type):
+    """Returns the field `floats` of a kernel that writes one buffer, of any type of TYPES."""
+    return {index: type} if type in FLOATS else {}

@@ -1,0 +1,141 @@
+"""Which files and processes `python -m k2_mac.run` changes; no file on the disk changes."""
+
+import json
+import os
+
+from k2_mac.hook import Hook
+from k2_mac.tests.programs import SAYS, write
+
+PRINTS = "import says\nprint(says.count)\n"
+
+
+def test_changed_code_stays_out_of_pycache_and_pycache_is_not_used_for_it(project, tmp_path):
+    files = {"main.py": PRINTS, "says.py": SAYS}
+    cache = tmp_path / "project/__pycache__"
+    assert project("project", files, "-m", "k2_mac.run", "main.py").stdout == "1\n"
+    assert not cache.exists()
+    assert project("project", files, "main.py").stdout == "0\n"
+    [cached] = cache.iterdir()
+    before = cached.read_bytes()
+    assert project("project", files, "-m", "k2_mac.run", "main.py").stdout == "1\n"
+    assert [one.read_bytes() for one in cache.iterdir()] == [before]
+    assert project("project", files, "main.py").stdout == "0\n"
+
+
+CHILDREN = """import multiprocessing
+import subprocess
+import sys
+
+import says
+
+
+def show(how):
+    print(how, says.count, int("mps".startswith("cuda")), flush=True)
+
+
+if __name__ == "__main__":
+    for how in ("fork", "spawn", "forkserver"):
+        process = multiprocessing.get_context(how).Process(target=show, args=(how,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    for options in ([], ["-E"], ["-u", "-X", "utf8"], ["-I"]):
+        subprocess.run([sys.executable, *options, "child.py", *options], check=True)
+    subprocess.run([sys.executable, "-c", "import says; print(says.count)"], check=True)
+"""
+CHILD = """import sys
+print(*sys.argv, int("mps".startswith("cuda")), flush=True)
+"""
+
+
+def test_processes_that_the_program_starts_change_too(command):
+    files = {"main.py": CHILDREN, "says.py": SAYS, "child.py": CHILD}
+    out = command(files, "main.py").stdout.splitlines()
+    assert out == [
+        "fork 1 1",
+        "spawn 1 1",
+        "forkserver 1 1",
+        "child.py 1",
+        "child.py -E 1",
+        "child.py -u -X utf8 1",
+        "child.py -I 1",
+        "1",
+    ]
+
+
+def test_a_process_with_other_arguments_than_its_programs_goes_on(project, tmp_path):
+    """A program that embeds Python can give it such arguments."""
+    program = "sys.argv = ['child.py']; from k2_mac import hook; hook.child(); print('goes on')"
+    told = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
+    out = project(
+        "project", {"child.py": CHILD}, "-c", f"import sys; {program}", K2_MAC_RUN=told
+    ).stdout
+    assert out == "goes on\n"
+
+
+def test_only_the_project_changes_and_installed_packages_on_demand(command, tmp_path):
+    other = tmp_path / "other"
+    write(other, {"elsewhere.py": SAYS})
+    files = {
+        "main/main.py": (
+            "import sys\n"
+            f"sys.path += ['lib/site-packages', {str(other)!r}]\n"
+            "import elsewhere, installed.deep, says\n"
+            "print(says.count, installed.deep.count, elsewhere.count)\n"
+        ),
+        "says.py": SAYS,
+        "lib/site-packages/installed/__init__.py": "",
+        "lib/site-packages/installed/deep.py": SAYS,
+    }
+    assert command(files, "main/main.py").stdout == "1 0 0\n"
+    packages = f"{tmp_path}/project:{tmp_path}/project/lib/site-packages:{other}"
+    also = ("--also", "installed", "--also", "elsewhere")
+    out = command(files, *also, "main/main.py", PYTHONPATH=packages).stdout
+    assert out == "1 1 1\n"
+    told = command(files, "--also", "missing", "main/main.py", status=1).stderr
+    assert told == "error: Python finds no package missing\n"
+
+
+def test_pythons_library_below_a_root_does_not_change():
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    assert not Hook([os.path.dirname(library)]).owns(os.path.join(library, "random.py"))
+    # A package that the user names may be in the library.
+    package = os.path.join(library, "json")
+    assert Hook([package]).owns(os.path.join(package, "tool.py"))
+
+
+# As typeguard does, this decorator compiles a function again, from the text of the file.
+TYPEGUARD = """import ast
+import inspect
+import sys
+import types
+
+
+def typechecked(f):
+    tree = ast.parse(inspect.getsource(sys.modules[f.__module__]))
+    first = f.__code__.co_firstlineno
+    code = compile(tree, f.__code__.co_filename, "exec", dont_inherit=True)
+    codes = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    [found] = [one for one in codes if one.co_firstlineno == first]
+    return types.FunctionType(found, f.__globals__)
+"""
+
+
+def test_functions_that_typeguard_checks_change_too(command):
+    files = {
+        "main.py": (
+            "import sys\nsys.path.insert(0, 'lib/site-packages')\nimport checked\nchecked.show()\n"
+        ),
+        "checked.py": (
+            "import inspect\n"
+            "import torch\n"
+            "from typeguard import typechecked\n"
+            "\n"
+            "@typechecked\n"
+            "def show():\n"
+            "    print(torch.cuda.device_count(), inspect.currentframe().f_lineno)\n"
+        ),
+        "lib/site-packages/typeguard/__init__.py": "from ._decorators import typechecked\n",
+        "lib/site-packages/typeguard/_decorators.py": TYPEGUARD,
+    }
+    assert command(files, "main.py").stdout == "1 7\n"

@@ -1,0 +1,56 @@
+"""`python -m k2_mac.run` without k2, with CUDA, and with a torch for CUDA."""
+
+from k2_mac import run
+from k2_mac.tests.programs import write
+from k2_mps_tests.running import ran
+
+
+def test_a_program_without_k2_gets_none_and_sets_torchs_variables_in_time(command):
+    program = """import os, sys
+sys.modules["k2"] = None  # k2 is not installed
+assert "torch" not in sys.modules
+os.environ["SET_IN_TIME"] = "1"
+import torch
+try:
+    import k2
+except ImportError:
+    k2 = None
+x = torch.ones(2).cuda()
+print(k2, x.device, torch.cuda.is_available(), torch.cuda.amp.autocast().device)
+"""
+    assert command({"main.py": program}, "main.py").stdout == "None mps:0 True mps\n"
+
+
+def test_python_does_not_import_k2_mac_without_the_variable(python):
+    program = "import sys; print([one for one in sys.modules if one.startswith('k2_mac')])"
+    assert ran(python, "-c", program).stdout == "[]\n"
+
+
+CUDA = {
+    "torch/__init__.py": "class cuda:\n    is_available = staticmethod(lambda: {})\n",
+    "torch/version.py": "cuda = '12.8'\nhip = None\n",
+}
+UNCHANGED = """import os, sys
+import torch
+print(torch.cuda.is_available(), *sys.argv, *sys.flags[6:7], *sys.orig_argv[1:])
+print(any(name.startswith("k2_mac") for name in sys.modules), "K2_MAC_RUN" in os.environ)
+"""
+
+
+def test_with_cuda_python_runs_the_program_itself(project):
+    files = {path: text.format(True) for path, text in CUDA.items()} | {"main.py": UNCHANGED}
+    for program in (["main.py"], ["-m", "main"]):
+        for module in (["-m", "k2_mac.run"], ["-mk2_mac.run"]):
+            command = ["-O", "-X", "utf8", *module, "--quiet", *program, "--show"]
+            out = project("project", files, *command).stdout.splitlines()
+            plain = project("project", files, "-O", "-X", "utf8", *program, "--show")
+            assert out == plain.stdout.splitlines()
+            assert out[0].startswith("True ") and out[1] == "False False"
+
+
+def test_a_torch_for_cuda_on_a_machine_without_cuda(project, tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    write(root, {path: text.format(False) for path, text in CUDA.items()})
+    program = "from k2_mac import run; print(run.has_cuda())"
+    assert project("project", {}, "-c", program).stdout == "False\n"
+    assert not run.has_cuda()  # a torch without CUDA

@@ -1,0 +1,189 @@
+"""`k2mps rebase` overwrites no work of the user, and refuses what git would lose."""
+
+import re
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.rebasing import CONFLICT, OTHERS_WORK, pin, resolve, stopped
+from k2_mps_tests.tooling.support import MPS, git, patches, snapshot
+
+# `git rebase` makes commits, for which git needs a name.
+pytestmark = pytest.mark.usefixtures("user_name")
+
+
+def test_a_commit_to_which_no_branch_leads_is_not_left_behind(sandbox, k2):
+    git(k2, "checkout", "--quiet", "--detach")
+    mine = support.commit(k2, "mine", {"mine": "1\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    before = snapshot(k2), patches(sandbox)
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "no branch or tag leads to it" in error
+    assert (snapshot(k2), patches(sandbox)) == before
+    support.shell(k2, re.search("next: (.*), which keeps it", error)[1])
+    sandbox.ok("rebase", "--onto", onto)
+    assert git(k2, "branch", "--contains", mine)
+
+
+@pytest.mark.parametrize("script", ["echo mine > k2/csrc/array.cu", "echo mine > cmake/mps.cmake"])
+def test_git_refuses_to_rebase_edits(sandbox, k2, script):
+    support.shell(k2, script)
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "git has not rebased branch k2-mps" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+    support.shell(k2, re.search("git's, (git .* stash -u), which keeps", message)[1])
+    sandbox.ok("rebase", "--onto", onto)
+    assert "+mine" in git(k2, "stash", "show", "--patch")
+
+
+@pytest.mark.parametrize("mark", ["#", ";"])
+def test_a_line_of_a_message_that_git_would_drop_is_refused(sandbox, k2, mark):
+    """git drops the line if a commit conflicts, and the user continues the rebase."""
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "mine\n")
+    message = f"mine\n\n{mark}1349 differs\n"
+    git(k2, "commit", "--quiet", "--all", "--cleanup=verbatim", "-m", message)
+    if mark == ";":
+        git(k2, "config", "core.commentChar", mark)
+    theirs = git(k2, "show", "HEAD~3:k2/csrc/array.cu").replace("array 7\n", "theirs\n")
+    onto = support.commit(sandbox.upstream, "Newer", {"k2/csrc/array.cu": f"{theirs}\n"})
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"begins with {mark}" in error
+    support.shell(sandbox.root, re.search("next: (git .*), so", error)[1])
+    assert sandbox.run("rebase", "--onto", onto).returncode == 14
+    support.resolve(k2 / "k2/csrc/array.cu", "both\n")
+    git(k2, "add", "k2/csrc/array.cu")
+    git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
+    assert git(k2, "log", "-1", "--format=%B", "k2-mps") == message.strip()
+
+
+def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):
+    """`git stash pop` brings back the file, not the staged version."""
+    git(k2, "config", "rebase.autoStash", "true")
+    git(k2, "config", "rebase.updateRefs", "true")
+    git(k2, "branch", "theirs", "HEAD~1")
+    theirs = git(k2, "rev-parse", "theirs")
+    support.shell(k2, "echo staged > k2/csrc/array.cu; git add -u; echo mine > k2/csrc/array.cu")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    before = snapshot(k2)
+    assert "git has not rebased" in sandbox.fails(1, "rebase", "--onto", onto)
+    assert snapshot(k2) == before
+    support.shell(k2, "git reset --quiet --hard")
+    sandbox.ok("rebase", "--onto", onto)
+    assert git(k2, "rev-parse", "theirs") == theirs
+
+
+@pytest.mark.parametrize("mine, others", [("new.log", "new.log"), ("a.log", "a.log/x")])
+def test_an_ignored_file_is_not_overwritten(sandbox, k2, mine, others):
+    support.write(k2, {mine: "mine\n"})
+    onto = support.commit(sandbox.upstream, "A log", {others: "log\n"})
+    before = snapshot(k2)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"files are in the way in {k2}: {mine}\n" in message
+    assert snapshot(k2)["files"] == before["files"]
+    (k2 / mine).unlink()
+    sandbox.ok("rebase", "--onto", onto)
+
+
+def test_an_ignored_file_on_another_branch_is_not_overwritten(sandbox, k2):
+    """git checks out branch k2-mps, which has a file at the path."""
+    git(k2, "checkout", "--quiet", "master")
+    support.write(k2, {"cmake/mps.cmake": "mine\n", ".git/info/exclude": "*.cmake\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    message = sandbox.fails(1, "rebase", "--onto", onto)
+    assert f"files are in the way in {k2}: cmake/mps.cmake\n" in message
+    assert (k2 / "cmake/mps.cmake").read_text() == "mine\n"
+
+
+def test_an_ignored_file_that_only_an_older_commit_has_is_not_overwritten(sandbox, k2):
+    support.write(k2, {".git/info/exclude": "*.log\n", "run.log": "oops\n"})
+    git(k2, "add", "--force", "run.log")
+    git(k2, "commit", "--quiet", "-m", "oops")
+    git(k2, "rm", "--quiet", "run.log")
+    git(k2, "commit", "--quiet", "-m", "no log")
+    support.write(k2, {"run.log": "mine\n"})
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    assert "files are in the way" in sandbox.fails(1, "rebase", "--onto", onto)
+    assert (k2 / "run.log").read_text() == "mine\n"
+
+
+def test_a_commit_made_while_git_fetches_is_not_left_behind(sandbox, k2, tmp_path):
+    words = "-c user.name=me -c user.email=me commit --quiet --allow-empty -m mine"
+    script = f'case "$*" in *" fetch "*) $real -C {k2} switch --quiet --detach;'
+    env = support.shim(tmp_path / "bin", f"{script} $real -C {k2} {words};; esac")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    assert "no branch or tag leads to it" in sandbox.fails(1, "rebase", "--onto", onto, env=env)
+
+
+def test_a_rebase_made_while_git_fetches_is_noticed(sandbox, k2, tmp_path):
+    """Otherwise the upstream commit, onto which the user has rebased, would become a patch."""
+    git(sandbox.upstream, "checkout", "--quiet", "-b", "release")
+    release = support.commit(sandbox.upstream, "Release", {"release": "1\n"})
+    git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), release)
+    git(sandbox.upstream, "checkout", "--quiet", "master")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    words = f"rebase --quiet --onto {release} {sandbox.pin} k2-mps"
+    script = f'case "$*" in *" fetch "*) $real -C {k2} {words};; esac'
+    env = support.shim(tmp_path / "bin", script)
+    error = sandbox.fails(1, "rebase", "--onto", onto, env=env)
+    assert f"git has rebased it onto {release[:12]}" in error
+    assert git(k2, "rev-parse", "k2-mps~3") == release and pin(sandbox)["commit"] == sandbox.pin
+
+
+def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
+    """If a folder is read-only, git deletes files in other folders before it gives up."""
+    refusal = "echo 'error: could not detach HEAD' >&2; exit 1"
+    script = f'case "$*" in *"rebase "*"--onto"*) rm {k2}/cmake/mps.cmake; {refusal};; esac'
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    env = support.shim(tmp_path / "bin", script)
+    message = sandbox.fails(1, "rebase", "--onto", onto, env=env)
+    assert "git could not write cmake/mps.cmake in " in message
+    restore = "1 of them deleted: cmake/mps.cmake; (git .* restore -- )FILE brings a file back"
+    support.shell(sandbox.root, re.search(restore, sandbox.ok("status"))[1] + "cmake/mps.cmake")
+    (k2 / "cmake/mps.cmake").unlink()
+    support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
+    sandbox.ok("rebase", "--onto", onto)
+    assert (k2 / "cmake/mps.cmake").exists()
+
+
+def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
+    support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\nexit 1\n"})
+    (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
+    assert "why: git's message above has the reason\n" in message
+
+
+def test_patches_that_were_not_applied_are_not_rebased(sandbox, k2):
+    """Otherwise the export would refuse only after the user has resolved all conflicts."""
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
+    assert "next: k2mps apply\n" in sandbox.fails(1, "rebase", "--onto", onto)
+
+
+def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):
+    older = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
+    onto = support.commit(sandbox.upstream, "Better line", CONFLICT)
+    before = patches(sandbox)
+    message = sandbox.fails(1, "export", "--onto", onto)
+    assert f"next: k2mps rebase --onto {onto[:12]}\n" in message
+    assert "k2mps rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
+    sandbox.fails(14, "rebase", "--onto", onto)
+    resolve(k2)
+    # Upstream's last commit would become a patch.
+    message = sandbox.fails(1, "export", "--onto", older)
+    assert f"it starts from {onto[:12]}\n" in message
+    advice = f"next: k2mps export --onto {onto[:12]}, then k2mps rebase --onto {older[:12]}\n"
+    assert advice in message
+    assert patches(sandbox) == before
+
+
+def test_an_edit_of_patches_during_a_rebase_is_not_overwritten(sandbox, k2):
+    onto, _ = stopped(sandbox)
+    resolve(k2)
+    mine = sandbox.root / f"patches/{MPS}"
+    support.edit(mine, "know mps", "EDITED")
+    before = patches(sandbox)
+    assert f"changed patches/{MPS}" in sandbox.fails(1, "export", "--onto", onto)
+    assert patches(sandbox) == before
