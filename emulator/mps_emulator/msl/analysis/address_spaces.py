@@ -60,12 +60,12 @@ def _place_in_threadgroup_memory(report, cursor, function):
             "a variable in threadgroup address space can only be declared in a kernel function",
         )
         return
+    # In a template, the size of a dependent type is unknown.  No kernel gets the bytes of a template:
+    # each instance is a function of its own.
     pointee = cursor.type.get_pointee()
-    size = pointee.get_size()
-    if size >= 0:  # the size of a dependent type is negative
-        alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
-        begin = -(-function.threadgroup_bytes // alignment) * alignment
-        function.threadgroup_bytes = begin + size
+    alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
+    begin = -(-function.threadgroup_bytes // alignment) * alignment
+    function.threadgroup_bytes = begin + pointee.get_size()
 
 
 def check_pointers(report, cursor, checked):
