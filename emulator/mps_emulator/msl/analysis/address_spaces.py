@@ -60,8 +60,8 @@ def _place_in_threadgroup_memory(report, cursor, function):
             "a variable in threadgroup address space can only be declared in a kernel function",
         )
         return
-    # In a template, the size of a dependent type is unknown.  No kernel gets the bytes of a template:
-    # each instance is a function of its own.
+    # The size of a dependent type is negative.  Only a template has such types, and each instance
+    # of the template, which is a function of its own, counts its own bytes.
     pointee = cursor.type.get_pointee()
     alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
     begin = -(-function.threadgroup_bytes // alignment) * alignment
