@@ -88,6 +88,19 @@ def test_losses_of_inference_mode_see_that_the_boundary_has_changed(name):
         assert torch.equal(LOSSES[name](*every[1], "regular"), mps)
 
 
+@pytest.mark.parametrize("used", [0, 1], ids=["am", "lm"])
+def test_the_gradient_of_pruning_if_only_one_result_is_used(used):
+    every = []
+    for device in ("cpu", MPS):
+        am, lm, _, _ = _rnnt_inputs(device, torch.float32)
+        ranges = torch.arange(3).repeat(*am.shape[:2], 1).to(device)
+        k2.do_rnnt_pruning(am, lm, ranges)[used].sum().backward()
+        every.append((am.grad, lm.grad))
+    cpu, mps = every
+    assert_same(mps[used], cpu[used])
+    assert mps[1 - used] is cpu[1 - used] is None
+
+
 def test_memory_of_the_pruned_loss_is_its_gradient():
     B, T, S, C, s_range = 20, 300, 60, 500, 5
     logits = torch.zeros(B, T, s_range, C, device=MPS, requires_grad=True)
