@@ -311,6 +311,15 @@ def test_a_label_without_scores_is_an_error_of_the_backward_pass():
     Case(8, "ctc").losses(MPS)
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+@pytest.mark.parametrize("beam", [0.0, -1.0, math.nan])
+def test_a_beam_that_is_not_positive_is_refused(beam, device):
+    log_probs = torch.randn(1, 20, 5).log_softmax(-1).to(device)
+    dense = k2.DenseFsaVec(log_probs, torch.tensor([[0, 0, 20]], dtype=torch.int32))
+    with pytest.raises(RuntimeError, match="output_beam"):
+        k2.ctc_loss(k2.ctc_graph([[1, 2]], device=device), dense, output_beam=beam)
+
+
 def test_a_small_problem_takes_the_lattice(monkeypatch):
     case = Case(9, "ctc")
     monkeypatch.setenv("K2_MPS_FORCE", "host")

@@ -62,6 +62,19 @@ def test_host_and_gpu_make_the_same_index(graph, by_host):
     assert made.labels() == (int(graph.labels.min()), int(graph.labels.max()))
 
 
+def test_no_memory_is_reserved_for_the_index_of_a_large_graph(monkeypatch):
+    graph = k2.ctc_graph([[3, 1]])
+    for most in (graph.num_arcs, graph.num_arcs - 1):
+        monkeypatch.setattr("k2.mps.graph_index._MAX_ARCS", most)
+        large = graph.to(MPS)
+        assert ("mps_graph_index" in large._cache) == (graph.num_arcs <= most)
+    with k2.mps.counters() as counted:
+        found = _members(graph_index(large).index)
+    assert counted.dispatches == 0  # The host makes the index.
+    expected = _expected(graph)
+    assert all(torch.equal(found[name], expected[name]) for name in MEMBERS)
+
+
 def test_a_lattice_by_the_gpu_gets_its_index_by_the_gpu():
     graph = k2.ctc_graph([[1, 2], [2]], device=MPS)
     segments = torch.tensor([[0, 0, 9], [1, 0, 7]], dtype=torch.int32)

@@ -84,6 +84,20 @@ def test_index_select_of_strided_tensors(dtype):
         assert_same(k2.index_select(x, index_of_x), k2.index_select(x.cpu(), index_of_x.cpu()))
 
 
+@pytest.mark.parametrize("size", [(), (2,)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_gradient_of_index_select_in_half_types(dtype, size):
+    """torch adds up this gradient, because k2's own sum takes no half types."""
+    grads = []
+    for device in ("cpu", MPS):
+        leaf = torch.zeros(3, *size, dtype=dtype, device=device, requires_grad=True)
+        index = torch.tensor([1, -1, 0, 1], dtype=torch.int32, device=device)
+        found = k2.index_select(leaf, index)
+        found.backward(torch.arange(found.numel(), dtype=dtype, device=device).view(found.shape))
+        grads.append(leaf.grad)
+    assert_same(grads[1], grads[0])
+
+
 @pytest.mark.parametrize("text", ["[]", "[[]]", "[[] [] []]", "[[[]] []]"])
 def test_empty_ragged_tensors(text):
     cpu = k2.RaggedTensor(text, dtype=torch.float32)

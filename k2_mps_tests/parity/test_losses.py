@@ -74,6 +74,33 @@ def test_rnnt_losses_agree_with_float64(name, rnnt_type):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
 
 
+@pytest.mark.parametrize("name", ["rnnt_loss", "simple"])
+def test_losses_of_inference_mode_see_that_the_boundary_has_changed(name):
+    """A tensor that inference mode made has no version, so k2 must read its values each time."""
+    with torch.inference_mode():
+        every = [_rnnt_inputs(device, torch.float32) for device in ("cpu", MPS)]
+        for s_end in (6, 4):
+            for *_, boundary in every:
+                boundary[0, 2] = s_end
+            cpu, mps = (LOSSES[name](*inputs, "regular") for inputs in every)
+            assert_same(mps, cpu, atol=40 * 60 * EPS, rtol=10 * EPS)
+        k2.mps.know_boundary(boundary, boundary.cpu() - 1)
+        assert torch.equal(LOSSES[name](*every[1], "regular"), mps)
+
+
+@pytest.mark.parametrize("used", [0, 1], ids=["am", "lm"])
+def test_the_gradient_of_pruning_if_only_one_result_is_used(used):
+    every = []
+    for device in ("cpu", MPS):
+        am, lm, _, _ = _rnnt_inputs(device, torch.float32)
+        ranges = torch.arange(3).repeat(*am.shape[:2], 1).to(device)
+        k2.do_rnnt_pruning(am, lm, ranges)[used].sum().backward()
+        every.append((am.grad, lm.grad))
+    cpu, mps = every
+    assert_same(mps[used], cpu[used])
+    assert mps[1 - used] is cpu[1 - used] is None
+
+
 def test_memory_of_the_pruned_loss_is_its_gradient():
     B, T, S, C, s_range = 20, 300, 60, 500, 5
     logits = torch.zeros(B, T, s_range, C, device=MPS, requires_grad=True)

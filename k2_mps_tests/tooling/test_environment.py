@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from k2mps.build import environment
-from k2mps.core import errors, pins
+from k2mps.core import errors, pins, process
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
@@ -191,3 +191,9 @@ def test_torch_is_without_cuda_unless_the_user_names_an_index(made, monkeypatch)
     assert made.torch_options() == ["--extra-index-url", environment.TORCH_WITHOUT_CUDA]
     monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
     assert made.torch_options() == []
+
+
+def test_the_step_in_which_ninja_only_checks_is_no_progress():
+    match = process.NINJA_PROGRESS.match
+    assert match("[0/2] Re-checking globbed directories...") is None
+    assert match("[10/98] Building x.o").groups() == ("10", "98", "Building x.o")

@@ -130,6 +130,14 @@ def test_files_are_in_memory_if_there_is_room_and_programs_may_run_there(
     assert result.ok, result.output
 
 
+@pytest.mark.parametrize("name", ["K2_MPS_COSTS", "PYTHONDONTWRITEBYTECODE"])
+def test_a_suite_does_not_get_the_users_value_of_a_variable(environment, monkeypatch, name):
+    """Measured costs would decide where operations run; without __pycache__, a suite is slow."""
+    monkeypatch.setenv(name, "1")
+    result = run(environment, f"import os\n\ndef test_x(): assert os.environ[{name!r}] == ''\n")
+    assert result.ok, result.output
+
+
 def test_an_old_report_is_not_read(environment):
     good = run(environment, "def test_good(): pass\n")
     assert good.ok and good.passed == 1 and good.output == ()

@@ -40,7 +40,8 @@ PROGRAMS = [
     (
         "strings_as_arguments",
         "uint length(constant const char *text) { uint n = 0; while (text[n]) ++n; return n; }",
-        'out[0] = length("four"); out[1] = length("a" "bc");'
+        'int four __attribute__((annotate("text"))) = length("four");'
+        ' out[0] = four; out[1] = length((("a" "bc")));'
         ' out[2] = length(__func__); static_assert(true, "text");'
         ' constant const char *text = "abcdef"; out[3] = text[5];',
         [4, 3, 1, ord("f")],

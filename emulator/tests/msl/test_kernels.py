@@ -61,6 +61,18 @@ kernel void k(device float *a [[buffer(kFirst)]],
     assert a[0] == 5
 
 
+def test_a_kernel_may_be_declared_before_its_definition(metal):
+    """Only a definition has a body, in which the front end computes an index."""
+    source = """
+constant uint kFirst = 4;
+kernel void k(device float *a [[buffer(kFirst)]]);
+kernel void k(device float *a [[buffer(kFirst)]]) { a[0] = 5; }
+"""
+    a = floats(0)
+    metal.run(source, "k", {4: a}, 1, 1)
+    assert a[0] == 5
+
+
 def test_attribute_spellings(metal):
     source = """
 [[kernel]] void a(device float *x [[buffer(0)]]) { x[0] = 1; }

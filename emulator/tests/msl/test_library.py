@@ -133,6 +133,11 @@ def test_functions(metal, call):
     np.testing.assert_allclose(found, expected, **TOLERANCES.get(call, tolerance))
 
 
+def test_the_fraction_of_a_tiny_negative_number_is_below_1(evaluate):
+    """x - floor(x) is rounded to 1."""
+    assert evaluate(["fract(x.x)", "fract(x.y)"], x=(-1e-30, -0.25, 0, 0)) == [1 - 2.0**-24, 0.75]
+
+
 def test_pi_functions(metal):
     """The results are exact for multiples of a quarter turn."""
     x = np.arange(-16, 17).astype(np.float32) / 4

@@ -37,6 +37,29 @@ def cases():
     assert not all(n for n, _, _ in lattice.paths)
     for case in (_count, _emit, _best):
         yield case("paths that end", lattice)
+    lattice = Lattice(Shape(states=[9], arcs=6, frames=[8], a_to_b=[0], beam=3.0))
+    _let_padding_fit(lattice)
+    yield _best("padding that fits", lattice)
+
+
+def _let_padding_fit(lattice):
+    """Changes the padding of the scores of a lattice of one FSA.
+
+    Arcs on the way of the best path have no column of scores.  If such an arc got its score from
+    the padding, the arc would be as good as the arc of the path, and the kernel would take the
+    first one of the two.
+    """
+    num_states, changed = lattice.states[0], 0
+    for t, best in enumerate(lattice.best_arcs[: lattice.frames[0]]):
+        here, after = lattice.state_scores[[lattice.frames[0] - t, lattice.frames[0] - t - 1]]
+        src = lattice.arcs["src"][best]
+        for arc in lattice.arcs[lattice.leaving_begins[src] : best]:
+            column = arc["label"] + 1
+            if column >= COLUMNS and np.isfinite(after[arc["dest"]]):
+                rest = after[:num_states][arc["dest"]] + arc["score"]
+                lattice.scores[t, column] = here[src] - rest
+                changed += rest + lattice.scores[t, column] == here[src]
+    assert changed > 0
 
 
 def _params(lattice):

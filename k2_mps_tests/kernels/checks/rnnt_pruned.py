@@ -139,7 +139,8 @@ class Problem:
         """Returns the arguments that all kernels but rnnt_reduce have, except the parameters."""
         symbols, ranges = self.symbols.copy(), self.ranges.copy()
         if self.wrong == "symbol":
-            symbols[-1, -1] = self.shape.C
+            # An element with this index is outside of the memory of the logits.
+            symbols[-1, -1] = self.logits.size
         if self.wrong == "range":
             ranges[-1, -1, -1] -= 1
         return {

@@ -57,6 +57,8 @@ def cases():
     for shape, tanh in itertools.product(PRUNED, (False, True)):
         for number in (FLOAT, HALF, BFLOAT):
             yield _prune(shape, tanh, number)
+            if shape is PRUNED[1]:
+                yield _prune(shape, tanh, number, wrong=True)
             yield _backward(shape, tanh, number, am=True, lm=True)
     for tanh, am in itertools.product((False, True), (False, True)):
         yield _backward(PRUNED[2], tanh, FLOAT, am=am, lm=not am)
@@ -148,17 +150,25 @@ def _rounding(expected, number):
     return number.eps / 2 * np.abs(expected) + number.smallest / 2
 
 
-def _prune(shape, tanh, number):
+def _prune(shape, tanh, number, wrong=False):
+    """Returns a case of rnnt_prune or rnnt_joiner_input.
+
+    Args:
+      wrong: whether two elements of the ranges are no rows of lm.
+    """
     S, T, R, D = shape
     _, ranges, am, lm = _inputs(shape, number, 0)
     rows = np.stack([values(lm)[b][ranges[b]] for b in range(2)]).astype(np.float64)
+    if wrong:
+        for index, position in (((0, 0, 0), -1 - (1 << 40)), ((1, T - 1, R - 1), S + 1)):
+            ranges[index], rows[index] = position, np.nan
     expected, tolerance = rows, 0.0
     if tanh:
         expected = np.tanh(rows + values(am)[:, :, None])
-        tolerance = 8 * EPS + _rounding(expected, number)
+        tolerance = 8 * EPS + _rounding(np.nan_to_num(expected), number)
     kernel = ("rnnt_joiner_input" if tanh else "rnnt_prune") + number.suffix
     return Case(
-        f"{tuple(shape)}",
+        f"{tuple(shape)}" + (", wrong ranges" if wrong else ""),
         kernel,
         -(-2 * T * R // (THREADS // SIMD)),
         THREADS,

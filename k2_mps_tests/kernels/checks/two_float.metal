@@ -22,6 +22,7 @@ enum TwoFloatOperation {
   kExp,
   kFloatExp,
   kLog,
+  kScore,
   kPosterior,
   kCtcPosterior,
   kFloatPosterior,
@@ -59,6 +60,8 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
       return TwoFloat{ValueOf(ExpOf<PathSum<float, float>>(a.high)), 0.0f};
     case kLog:
       return Log(a);
+    case kScore:
+      return ScoreOf(ExpOf<PathSum<float, float>>(a.high));
     case kPosterior:
       return Posterior<TwoFloat, TwoFloat>(a, b);
     case kCtcPosterior:

@@ -29,6 +29,8 @@ BOUNDS = {
     "exp": 2.0**-46,
     "float_exp": 2.0**-23,
     "log": 2.0**-44,
+    # The exponent of a large score is rounded to a float.
+    "score": 2.0**-23,
 }
 # {operation: relative error}, for the operations that follow in the enumeration.  The significand
 # of a result is a product of four factors.
@@ -113,12 +115,14 @@ def _arguments(name, random):
             1 + random.normal(0, 1e-7, near)
         )
         a[:2] = 1, 2
+    elif name == "score":
+        a = _any(random, 0, 37)
     a, b = _pairs(a), _pairs(b)
     if name in ("two_sum", "quick_two_sum"):
         a[:, 1] = b[:, 1] = 0
     elif name == "add_float":
         b[:, 1] = 0
-    elif name in ("exp", "float_exp"):
+    elif name in ("exp", "float_exp", "score"):
         a[:, 1] = 0
     return a, b
 
@@ -137,6 +141,7 @@ def _operation(number, name, random):
         "exp": lambda: np.exp(x),
         "float_exp": lambda: np.exp(x),
         "log": lambda: np.log(x),
+        "score": lambda: x,
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
     if name == "exp":

@@ -70,7 +70,11 @@ class Analysis:
                 self._examine_function(function)
 
     def _find_kernels(self):
-        found = [(f, None) for f in self._functions.all() if f.is_kernel and not f.is_template]
+        found = [
+            (function, None)
+            for function in self._functions.all()
+            if function.is_kernel and not function.is_template and function.cursor.is_definition()
+        ]
         for instantiation in self._rewriter.instantiations:
             cursor = self._instances.get(instantiation.number)
             if cursor is None:

@@ -60,12 +60,12 @@ def _place_in_threadgroup_memory(report, cursor, function):
             "a variable in threadgroup address space can only be declared in a kernel function",
         )
         return
+    # The size of a dependent type is negative.  Only a template has such types, and each instance
+    # of the template, which is a function of its own, counts its own bytes.
     pointee = cursor.type.get_pointee()
-    size = pointee.get_size()
-    if size >= 0:  # the size of a dependent type is negative
-        alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
-        begin = -(-function.threadgroup_bytes // alignment) * alignment
-        function.threadgroup_bytes = begin + size
+    alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
+    begin = -(-function.threadgroup_bytes // alignment) * alignment
+    function.threadgroup_bytes = begin + pointee.get_size()
 
 
 def check_pointers(report, cursor, checked):

@@ -72,8 +72,10 @@ class Words(Step):
     def _is_attribute_word(self, index):
         """Whether the word is the name of an attribute in __attribute__((...))."""
         s = self._structure
-        outer = s.previous(index)
-        return s.text(outer) == "(" and s.text(s.previous(outer)) == "("
+        inner = s.previous(index)
+        outer = s.previous(inner)
+        words = [s.text(at) for at in (s.previous(outer), outer, inner)]
+        return words == ["__attribute__", "(", "("]
 
     def rename(self):
         s = self._structure
@@ -112,11 +114,9 @@ class Words(Step):
             opening = self._opening_bracket(before)
             if not (in_function or self._is_initializer(opening)):
                 return
-            if s.text(opening) != "(" or s.text(s.previous(opening)) in (
-                "static_assert",
-                "_Static_assert",
-                "(",  # __attribute__((...))
-            ):
+            called = s.previous(opening)
+            is_assertion = s.text(called) in ("static_assert", "_Static_assert")
+            if s.text(opening) != "(" or is_assertion or self._is_attribute_word(called):
                 return
         elif not in_function:
             return
