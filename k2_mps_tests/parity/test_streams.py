@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import assert_same, random_fsa_vec
-from k2_mps_tests.parity.test_threads import loss_and_grad, pruned, run_in_threads
+from k2_mps_tests.parity.in_threads import loss_and_grad, pruned, run_in_threads
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.mps, "Stream"), reason=f"torch {torch.__version__} has one stream"

@@ -14,8 +14,8 @@ from k2mps.stack import clone
 from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.configurations import CONFIGURATIONS, configure
 from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches
-from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS, configure
 
 
 @pytest.fixture
@@ -140,8 +140,8 @@ def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_users_git_configuration_changes_no_patch(sandbox, reference, onto, tmp_path, step):
     name(sandbox, "")
-    for one in list(CONFIGURATIONS)[::step]:
-        configure(sandbox.config, one, tmp_path / "named")
+    for configuration in list(CONFIGURATIONS)[::step]:
+        configure(sandbox.config, configuration, tmp_path / "named")
     assert carry(sandbox, onto) == reference
 
 

@@ -162,15 +162,14 @@ def _both(name, inputs, boundary=None, kind=FLOAT):
       kind: the type of px and py in the kernels.
     """
     px, py, modified = inputs
+    # What the kernels read: px and py, rounded to their type.
     px_bits, py_bits = kind.encode(px), kind.encode(py)
     px, py = values(px_bits).astype(np.float32), values(py_bits).astype(np.float32)
     offset = -int(modified)
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    bounds = boundary
-    if bounds is None:
-        bounds = np.tile([0, 0, S, T], (B, 1))
-    both = [_scores_and_shares(px[b], py[b], offset, bounds[b]) for b in range(B)]
-    scores, shares = map(np.stack, zip(*both))
+    bounds = np.tile([0, 0, S, T], (B, 1)) if boundary is None else boundary
+    results = [_scores_and_shares(px[b], py[b], offset, bounds[b]) for b in range(B)]
+    scores, shares = map(np.stack, zip(*results))
     ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
