@@ -182,3 +182,17 @@ def test_the_host_decodes_if_the_gpu_needs_too_much_memory():
     arguments = graph, dense.dense_fsa_vec, 1, *case[3], False
     made, why_host = _k2.mps_intersect_dense_pruned(*arguments)
     assert made is None and "1 GiB" in why_host
+
+
+def test_a_graph_without_states_gives_a_lattice_without_states():
+    """Other graphs whose final state no path reaches give a lattice with one more state."""
+    graph = k2.create_fsa_vec([k2.Fsa.from_str(""), k2.Fsa.from_str("0 1 1 0\n1 2 -1 0\n2")])
+    segments = torch.tensor([[0, 0, 5], [1, 0, 5]], dtype=torch.int32)
+    log_probs = torch.randn(2, 5, 4).log_softmax(-1)
+    shapes = []
+    for device in ("cpu", "mps"):
+        dense = k2.DenseFsaVec(log_probs.to(device), segments)
+        lattice = k2.intersect_dense_pruned(graph.to(device), dense, 8.0, 6.0, 1, 100)
+        shapes.append([lattice[i].shape[0] for i in range(2)])
+    assert shapes[1] == shapes[0]
+    assert shapes[0][0] == 0

@@ -52,6 +52,13 @@ def test_new_makes_a_patch_of_edits_and_named_files(sandbox, k2):
     sound(sandbox, k2, MPS, ARRAY, NEW, "more-a-thing.patch")
 
 
+def test_the_folder_for_temporary_files_may_be_relative(sandbox, k2):
+    """git runs in the checkout, and the tool in another folder."""
+    edit(k2)
+    sandbox.ok("fold", MPS, env={"TMPDIR": "."})
+    sound(sandbox, k2)
+
+
 def test_files_that_other_programs_leave_in_patches_stay(sandbox, k2):
     made = {"patches/.new.patch.swp": "vim's\n", "patches/files/.DS_Store": "a Mac's\n"}
     support.write(sandbox.root, made)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -245,6 +246,16 @@ def test_pip_makes_the_wheel_from_the_repository(ready, pip_wheel, tmp_path):
     [found] = (tmp_path / "found").iterdir()
     assert found.name == the_wheel(ready).name
     assert found.read_bytes() == the_wheel(ready).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PYTHONPATH", "PYTHONNOUSERSITE", "PEP517_X", "_PYPROJECT_HOOKS_X", "PIP_BUILD_TRACKER"],
+)
+def test_a_build_does_not_get_what_pip_sets_for_its_own_build(monkeypatch, name):
+    monkeypatch.setenv(name, "x")
+    backend = runpy.run_path(str(support.TOOLS.parent / "wheel/backend.py"))
+    assert name not in backend["_asked"]([sys.executable, "-c", "import os; print(*os.environ)"])
 
 
 def test_pip_refuses_a_torch_that_is_not_supported(pip_wheel):

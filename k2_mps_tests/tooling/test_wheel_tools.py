@@ -11,11 +11,13 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from k2mps.build import toolchain
+from k2mps.build import provenance, toolchain
+from k2mps.build.doctor import Device
 from k2mps.core import errors
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
@@ -160,6 +162,16 @@ def test_without_a_wheel_for_this_python_nothing_is_installed(tmp_path, words):
     page = write_index(tmp_path / "build/wheels").as_uri()
     index = index_of(tmp_path / "index", *INDEX)
     assert installed(tmp_path, words, page, index) == {}
+
+
+def test_the_version_of_a_wheel_with_mps_is_that_of_the_tests_of_an_upgrade():
+    pin = types.SimpleNamespace(commit="", version="1.24.4")
+    git = types.SimpleNamespace(text=lambda *words: "1752475720")  # the day of the pin
+    built = types.SimpleNamespace(origin={"torch": "2.13.0", "dirty": False}, python_tag="cp311")
+    description = contents.describe(
+        types.SimpleNamespace(pin=pin), types.SimpleNamespace(git=git), built, Device.MPS
+    )
+    assert description.version == OURS
 
 
 @pytest.mark.parametrize("program", [PIP, UV], ids=["pip", "uv"])

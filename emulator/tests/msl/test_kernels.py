@@ -75,7 +75,7 @@ kernel void k(device float *a [[buffer(kFirst)]]) { a[0] = 5; }
 
 def test_attribute_spellings(metal):
     source = """
-[[kernel]] void a(device float *x [[buffer(0)]]) { x[0] = 1; }
+[[kernel]] void a(device float *x [[buffer(0u)]]) { x[0] = 1; }
 [[kernel, max_total_threads_per_threadgroup(64)]] void b(device float *x) {
   x[0] = 2;
 }

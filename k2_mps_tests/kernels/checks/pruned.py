@@ -214,6 +214,7 @@ def cases():
             yield _step(f"{name}, {groups} groups of {threads} threads", batch, threads, groups)
         yield _describe(name, batch)
         yield _emit(name, batch)
+    yield _lattice_that_does_not_fit()
 
 
 def _start():
@@ -358,6 +359,23 @@ def _search(name, batch, threads, num_parts):
     groups = len(batch.rows)
     more = [(groups, {Number.kPrunedDispatch: other}) for other in more]
     return Case(name, "search_pruned", groups, threads, buffers, more)
+
+
+def _lattice_that_does_not_fit():
+    """Returns a case of search_pruned that writes no arc, and nothing behind the lattice."""
+    batch = Batch(Shape(states=[30], arcs=4, rows=[45], options=Options(5, 2.5, 3, 12)))
+    case = _search("a lattice that does not fit", batch, LANES, 1)
+    params = case.buffers[Number.kPrunedParams].content
+    params["max_out_states"] = params["max_out_arcs"] = limit = 20
+    assert all(min(len(begins), len(arcs)) > limit for begins, arcs in batch.lattices)
+    lattice = np.full(6 * MAX_OUT_ARCS, int(UNTOUCHED), np.int32)
+    allowed = np.where(np.arange(lattice.size) < 6 * limit, np.inf, 0)  # `entered` may change
+    case.buffers[Number.kPrunedLattice] = Buffer(lattice, lattice, allowed)
+    infos = case.buffers[Number.kPrunedInfos]
+    infos.expected[:, SIZES["kPrError"]] = SIZES["kPrSmallOutput"]
+    allowed = np.where(np.arange(NUM_INFOS) == SIZES["kPrError"], 0, np.inf)
+    case.buffers[Number.kPrunedInfos] = infos._replace(tolerance=allowed)
+    return case
 
 
 def _step(name, batch, threads, groups):
