@@ -283,7 +283,7 @@ def test_no_advice_to_stash_deletes_what_replaced_a_file(sandbox, k2, command):
 
 
 @pytest.mark.parametrize(
-    "words, most", [("status", 9), ("new more", 23), (f"fold {MPS}", 36), ("export", 14)]
+    "words, most", [("status", 9), ("new more", 25), (f"fold {MPS}", 38), ("export", 14)]
 )
 def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
     """Each process takes milliseconds, and a contributor runs these commands all day."""
@@ -291,6 +291,21 @@ def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
     if words not in ("status", "export"):
         edit(k2)
     assert len(support.git_commands(sandbox, *words.split())) <= most
+
+
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])
+def test_a_filter_that_would_drop_lines_is_refused(sandbox, k2, command):
+    """git would store the file without the lines, and then write this file over the user's."""
+    support.write(k2, {".git/info/attributes": "*.h filter=short\n"})
+    git(k2, "config", "filter.short.clean", "grep -v secret")
+    edit(k2, "line 20\n", "secret\n")
+    before = snapshot(k2), patches(sandbox)
+    error = sandbox.fails(1, *command)
+    assert f"filter=short applies to {CONTEXT}" in error
+    assert (snapshot(k2), patches(sandbox)) == before
+    support.shell(sandbox.root, re.search("next: (echo .*), which removes", error)[1])
+    sandbox.ok(*command)
+    assert "secret" in git(k2, "show", f"k2-mps:{CONTEXT}")
 
 
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])

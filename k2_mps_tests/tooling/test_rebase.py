@@ -35,7 +35,8 @@ def test_the_commands_of_git_are_printed(sandbox, k2):
     url = sandbox.upstream.as_uri()
     assert re.findall(r"^\+ (.*)$", out, re.MULTILINE) == [
         f"git -C {k2} fetch {url} refs/heads/master",
-        f"git -C {k2} -c rebase.updateRefs=false rebase --no-autostash --onto {onto} {sandbox.pin}"
+        f"git -C {k2} -c core.hooksPath=/dev/null -c rebase.updateRefs=false rebase --merge"
+        f" --no-autostash --no-gpg-sign --onto {onto} {sandbox.pin}"
         " k2-mps",
         f"k2mps export --onto {onto[:12]}",
     ]

@@ -74,6 +74,53 @@ def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):
     assert git(k2, "rev-parse", "theirs") == theirs
 
 
+def test_a_hook_or_white_space_does_not_change_the_patches(sandbox, k2):
+    """`git am` strips blanks, a hook may write each message, and a key may be missing."""
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "blanks   \n")
+    sandbox.ok("new", "blanks: keep them")
+    support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\necho changed > $1\n"})
+    (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)
+    for setting in ("rebase.backend=apply", "apply.whitespace=fix", "commit.gpgSign=true"):
+        git(k2, "config", *setting.split("="))
+    git(k2, "config", "gpg.program", "false")
+    before = git(k2, "log", "--format=%B", f"{sandbox.pin}..k2-mps")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto)
+    assert git(k2, "log", "--format=%B", f"{onto}..k2-mps") == before
+    assert "blanks   " in git(k2, "show", "k2-mps:k2/csrc/array.cu")
+
+
+def test_an_attribute_that_would_drop_edits_is_refused(sandbox, k2):
+    support.write(k2, {".git/info/attributes": "array.cu merge=ours\n"})
+    git(k2, "config", "merge.ours.driver", "true")
+    theirs = git(k2, "show", f"{sandbox.pin}:k2/csrc/array.cu").replace("array 7\n", "theirs\n")
+    onto = support.commit(sandbox.upstream, "Newer", {"k2/csrc/array.cu": f"{theirs}\n"})
+    before = snapshot(k2), patches(sandbox)
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "merge=ours applies to k2/csrc/array.cu" in error
+    assert (snapshot(k2), patches(sandbox)) == before
+    support.shell(sandbox.root, re.search("next: (echo .*), which removes", error)[1])
+    sandbox.ok("rebase", "--onto", onto)
+
+
+def test_two_versions_of_a_file_in_the_way_are_named_before_git_forgets_one(sandbox, k2):
+    """git refuses `rm --cached`, and its hint -f would lose the staged version."""
+    onto = support.commit(sandbox.upstream, "A file", {"mine": "theirs\n"})
+    support.shell(k2, "echo staged > mine; git add mine; echo later > mine")
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert re.search("next: git .* diff -- mine shows the difference; .* rm --cached", error)
+
+
+def test_conflicts_that_a_command_left_are_named(sandbox, k2):
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "mine\n")
+    support.shell(k2, "git stash")
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "other\n")
+    support.shell(k2, "git add -u; git stash pop || true")
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "git has left conflicts in k2/csrc/array.cu" in error
+
+
 @pytest.mark.parametrize("mine, others", [("new.log", "new.log"), ("a.log", "a.log/x")])
 def test_an_ignored_file_is_not_overwritten(sandbox, k2, mine, others):
     support.write(k2, {mine: "mine\n"})
@@ -148,8 +195,8 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, k2, tmp_path):
 
 
 def test_a_rebase_that_stops_without_a_conflict_names_no_conflict(sandbox, k2):
-    support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\nexit 1\n"})
-    (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)
+    git(k2, "checkout", "--quiet", sandbox.pin)
+    support.write(k2, {"cmake/mps.cmake": "untracked, where a patch has a file\n"})
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "why: git's message above has the reason\n" in message

@@ -16,9 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from k2mps.build import provenance, toolchain
+from k2mps.build import toolchain
 from k2mps.build.doctor import Device
 from k2mps.core import errors
+from k2mps.wheel import contents
 from k2mps.wheel.index import write as write_index
 from k2utils.commands.install import common
 from k2utils.commands.install.k2 import K2

@@ -34,7 +34,9 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.
             transaction.check_in_the_way(commit, picked)
         _check_messages(checkout, picked)
-        edited = checkout.changed_files().edited
+        changed = checkout.changed_files()
+        checkout.check_merged(changed.unmerged)
+        checkout.check_attributes(checkout.changed_paths(transaction.pin.commit, tip))
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
@@ -55,7 +57,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     if status < 0:
         raise errors.ended_by_signal("git rebase", status, checkout.undo_rebase())
     _check_ended(checkout, after)
-    if not edited:
+    if not changed.edited:
         transaction.check_written(onto, transaction.head.commit)
     raise errors.K2mpsError(
         f"git has not rebased branch {BRANCH}",

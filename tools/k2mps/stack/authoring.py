@@ -139,19 +139,16 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     """
     checkout = transaction.checkout
     changed = checkout.changed_files()
-    if changed.unmerged:
-        raise errors.K2mpsError(
-            f"git has left conflicts in {errors.some(changed.unmerged)}",
-            why="git stash pop, or another command, could not merge",
-            next_command=f"edit them in {checkout.directory}, and git add them there; then run the"
-            " same command again",
-        )
+    checkout.check_merged(changed.unmerged)
     _check_staged(checkout, changed.staged_only)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # The copied index has the times of the files, so git reads only the edited files.
         shutil.copy2(checkout.git_dir / "index", index)
-        return _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
+        tree = _add(checkout, paths, {"GIT_INDEX_FILE": str(index)})
+    changed_paths = checkout.changed_paths(transaction.head.commit, tree)
+    checkout.check_attributes({*changed.edited, *changed_paths})
+    return tree
 
 
 def _check_staged(checkout: Checkout, staged_only: Sequence[str]) -> None:

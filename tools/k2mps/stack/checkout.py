@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,9 +42,17 @@ _IN_PROGRESS = {
 # A line of git's list of a rebase that makes a commit of another commit.
 _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
-# A `git rebase` that moves no other branch.  git's autostash would lose a staged version that the
-# file does not have, and what stands at the path of a tracked file.
-REBASE = ("-c", "rebase.updateRefs=false", "rebase", "--no-autostash")
+# A `git rebase` that moves no other branch and runs no hook: a hook may change each message.  git's
+# autostash would lose a staged version that the file does not have, and what stands at the path of
+# a tracked file.  git's other way to rebase, by `git am`, may change white space.  Without a key, a
+# signature would stop the rebase.
+REBASE = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "rebase.updateRefs=false"),
+    *("rebase", "--merge", "--no-autostash", "--no-gpg-sign"),
+)
+
+# Attributes by which git stores, or merges, something else than the files' contents.
+_ALTERING = ("merge", "filter", "ident", "working-tree-encoding")
 
 
 class Commit(NamedTuple):
@@ -310,6 +318,33 @@ class Checkout:
         marks = [self._settings.get(f"core.comment{kind}") for kind in ("string", "char")]
         mark = next(filter(None, marks), "#")
         return "" if mark == "auto" else mark
+
+    def check_attributes(self, paths: Iterable[str]) -> None:
+        """Raises an error if git's attributes would change what a patch says of files."""
+        names = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
+        output = self.git.bytes("check-attr", "-z", "--stdin", *_ALTERING, stdin=names)
+        values = git.split_z(output)
+        for path, attribute, value in zip(values[::3], values[1::3], values[2::3]):
+            harmless = ("unspecified", "unset", "set" if attribute == "merge" else "")
+            if value not in harmless:
+                line = quoted(f"{path} !{attribute}")
+                raise errors.K2mpsError(
+                    f"the git attribute {attribute}={value} applies to {path}",
+                    why="with it, git does not store or merge the file as it is, so a patch might"
+                    " lose edits",
+                    next_command=f"echo {line} >> {quoted(self.git_dir / 'info/attributes')}, which"
+                    " removes the attribute; then the same command again",
+                )
+
+    def check_merged(self, unmerged: Sequence[str]) -> None:
+        """Raises an error if git has left conflicts in files."""
+        if unmerged:
+            raise errors.K2mpsError(
+                f"git has left conflicts in {errors.some(unmerged)}",
+                why="git stash pop, or another command, could not merge",
+                next_command=f"edit them in {self.directory}, and git add them there; then run the"
+                " same command again",
+            )
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.

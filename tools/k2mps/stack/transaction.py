@@ -333,11 +333,14 @@ class Transaction:
         if in_the_way:
             new = [path for path in in_the_way if path in staged]
             absent = [path for path in new if not os.path.lexists(checkout.directory / path)]
+            differing = [path for path in checkout.changed_files().staged_only if path in new]
             moves = checkout.move_away(new)
             steps = [moves or "move them away"]
             if new and not moves:
                 unstage = f"{checkout.git_command} rm --cached -- {pathspecs(new)}"
                 steps.insert(0, f"{unstage}, which keeps the files")
+            if differing and not moves:
+                steps.insert(0, checkout.choice_of_version(differing))
             if absent:
                 restore = f"{checkout.git_command} restore -- {pathspecs(absent)}"
                 steps.insert(0, f"{restore}, which writes the staged files")
