@@ -184,6 +184,20 @@ def test_the_host_decodes_if_the_gpu_needs_too_much_memory():
     assert made is None and "1 GiB" in why_host
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_whose_rounding_errors_are_as_large_as_the_beam(seed):
+    """Metal drops an arc before the pruning of the window only if no rounding keeps the arc."""
+    torch.manual_seed(seed)
+    log_probs = torch.randint(-3, 1, (1, 45, 4)).float() - 1.37e7
+    graph = k2.create_fsa_vec([k2.ctc_topo(3)])
+    graph.scores = torch.randn(graph.num_arcs)
+    options = 20.0, 4.0, 1, 1000
+    case = graph, log_probs, torch.tensor([[0, 0, 45]], dtype=torch.int32), options, False
+    cpu, mps = _lattice("cpu", *case), _lattice(MPS, *case)
+    assert cpu is not None
+    assert_equal(mps, cpu)
+
+
 def test_a_graph_without_states_gives_a_lattice_without_states():
     """Other graphs whose final state no path reaches give a lattice with one more state."""
     graph = k2.create_fsa_vec([k2.Fsa.from_str(""), k2.Fsa.from_str("0 1 1 0\n1 2 -1 0\n2")])

@@ -120,6 +120,13 @@ PROGRAMS = [
         [8],
     ),
     (
+        # clang declares the parameter of this operator= as a reference without an address space.
+        "member_functions_that_clang_adds",
+        "struct Pair { float x, y; Pair() : x(1), y(2) {} }; struct Both { Pair own; };",
+        "Both a, b; a.own.x = 5; b = a; Both c(b); out[0] = c.own.x + c.own.y;",
+        [7],
+    ),
+    (
         "member_functions_for_device_and_constant",
         "struct Pair { float x, y; float sum() const device { return x + y; }"
         " float sum() const constant { return x + y; } float sum() const { return x - y; } };"
