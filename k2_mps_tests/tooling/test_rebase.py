@@ -35,9 +35,9 @@ def test_the_commands_of_git_are_printed(sandbox, k2):
     url = sandbox.upstream.as_uri()
     assert re.findall(r"^\+ (.*)$", out, re.MULTILINE) == [
         f"git -C {k2} fetch {url} refs/heads/master",
-        f"git -C {k2} -c core.hooksPath=/dev/null -c rebase.updateRefs=false rebase --merge"
-        f" --no-autostash --no-gpg-sign --onto {onto} {sandbox.pin}"
-        " k2-mps",
+        f"git -C {k2} -c core.hooksPath=/dev/null -c merge.default=text"
+        " -c rebase.updateRefs=false rebase --merge --no-autostash --no-gpg-sign"
+        f" --onto {onto} {sandbox.pin} k2-mps",
         f"k2mps export --onto {onto[:12]}",
     ]
 

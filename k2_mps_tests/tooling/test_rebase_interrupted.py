@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 
 import pytest
@@ -14,12 +15,23 @@ from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, git, patches
 pytestmark = pytest.mark.usefixtures("user_name")
 
 
-# A hook of git for the checkout.  It notes when git has moved a commit, and then takes a second.
-HOOK = "#!/bin/sh\ntouch started\nsleep 1\n"
 UNDO = (
     r"next: (git .* stash -u), which .*; then (git .* --abort), which .* discards commits .*;"
     r" if git refuses that, (git .* --quit); (git .* checkout --no-overwrite-ignore k2-mps)"
 )
+
+
+def during_a_pick(k2, subject: str, script: str) -> None:
+    """Makes git run a shell script while a rebase picks a commit whose subject has a pattern.
+
+    git asks a program which files have changed; here, the program runs the script.
+    """
+    program = k2 / ".git/monitor"
+    done = shlex.quote(str(k2 / ".git/rebase-merge/done"))
+    picking = f'test -e {done} && tail -n 1 {done} | grep -q "{subject}"'
+    program.write_text(f"#!/bin/sh\nif {picking}; then {script}; fi\nexit 1\n")
+    program.chmod(0o755)
+    git(k2, "config", "core.fsmonitor", str(program))
 
 
 def interrupted(sandbox, k2, whole_group: bool) -> tuple[str, str]:
@@ -29,14 +41,13 @@ def interrupted(sandbox, k2, whole_group: bool) -> tuple[str, str]:
       whole_group: whether git gets the signal, too, as from Ctrl-C in a terminal.
     """
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    support.write(k2, {".git/hooks/post-commit": HOOK})
-    (k2 / ".git/hooks/post-commit").chmod(0o755)
+    during_a_pick(k2, ".", f"touch {k2}/started; sleep 1")
     running = sandbox.start("rebase", "--onto", onto, start_new_session=True)
     support.wait_for(k2 / "started")
     (os.killpg if whole_group else os.kill)(running.pid, signal.SIGINT)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130 and "error: interrupted\n  next: " in output, output
-    (k2 / ".git/hooks/post-commit").unlink()
+    git(k2, "config", "--unset", "core.fsmonitor")
     (k2 / "started").unlink()
     return onto, output
 
@@ -62,10 +73,8 @@ def test_a_signal_that_ends_git_is_not_a_conflict(sandbox, k2):
 
 
 @pytest.fixture
-def killed(sandbox, k2, tmp_path) -> str:
+def killed(sandbox, k2) -> str:
     """A rebase that was killed while git picked the second of two commits of the user.
-
-    git merges the files of a commit by a driver, which kills git.
 
     Returns:
       The new base.
@@ -74,15 +83,10 @@ def killed(sandbox, k2, tmp_path) -> str:
         support.edit(k2 / CONTEXT, f"line {line}\n", f"mine {line}\n")
         git(k2, "commit", "--quiet", "--all", "-m", f"mine {line}")
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    driver = tmp_path / "driver"
-    script = 'grep -q "mine 30" "$3" && kill -9 $PPID\nexec git merge-file "$@"\n'
-    driver.write_text(f"#!/bin/sh\n{script}")
-    driver.chmod(0o755)
-    support.write(k2, {".git/info/attributes": "*.h merge=killer\n"})
-    git(k2, "config", "merge.killer.driver", f"exec {driver} %A %O %B")
+    during_a_pick(k2, "mine 30", "kill -9 $PPID")
     assert "git rebase was ended by signal 9" in sandbox.fails(1, "rebase", "--onto", onto)
     (k2 / ".git/index.lock").unlink()
-    (k2 / ".git/info/attributes").unlink()
+    git(k2, "config", "--unset", "core.fsmonitor")
     return onto
 
 

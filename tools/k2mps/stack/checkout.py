@@ -44,10 +44,11 @@ _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
 # A `git rebase` that moves no other branch and runs no hook: a hook may change each message.  git's
 # autostash would lose a staged version that the file does not have, and what stands at the path of
-# a tracked file.  git's other way to rebase, by `git am`, may change white space.  Without a key, a
-# signature would stop the rebase.
+# a tracked file.  git's other way to rebase, by `git am`, may change white space.  A merge driver
+# may drop edits.  Without a key, a signature would stop the rebase.
 REBASE = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "rebase.updateRefs=false"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "merge.default=text"),
+    *("-c", "rebase.updateRefs=false"),
     *("rebase", "--merge", "--no-autostash", "--no-gpg-sign"),
 )
 
