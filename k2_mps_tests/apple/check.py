@@ -3,7 +3,7 @@
     python -m k2_mps_tests.apple.check libk2context.dylib
 
 Each kernel of the series must be in one of the .metallibs.  Each function that a kernel calls must
-have the type that facts.toml has, and each argument must be described as there.
+have the type and the attributes that facts.toml has, and each argument must be described as there.
 
 Exit status: 0 there is no problem, 1 there is one.
 """
@@ -48,13 +48,15 @@ def problems(content: bytes) -> Iterator[str]:
 
 def _of_kernel(name, module, arguments):
     for declared in module.declarations():
-        type = f"{declared.result} ({', '.join(declared.parameters)})"
         known = facts.known(declared.name)
         is_listed = declared.name in facts.load()["elsewhere"]
         if known is None and not is_listed and not _CONVERSION.fullmatch(declared.name):
             yield f"{name} calls {declared.name}, which facts.toml lacks"
-        elif known not in (None, type):
-            yield f"{name} calls {declared.name} as {type}, not {known}"
+        elif known not in (None, declared.type):
+            yield f"{name} calls {declared.name} as {declared.type}, not {known}"
+        attributes = facts.load()["attributes"].get(declared.name)
+        if attributes not in (None, facts.words(declared.attributes)):
+            yield f"{name} calls {declared.name}, whose attributes are not {attributes}"
     scalars = {described[1] for described in arguments if described[0] == "type"}
     for described in wheels.described(module) - arguments:
         # The size of a structure or a vector is that of the text.

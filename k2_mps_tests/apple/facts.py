@@ -1,8 +1,9 @@
 """Reads and writes facts.toml: what Apple's compiler wrote in the wheels of mlx and torch.
 
 For each package, facts.toml has {function of AIR: type of LLVM} for the functions that k2's kernels
-use, and how the compiler describes the arguments of kernels.  The table `elsewhere` says what is
-known of the functions that no wheel has.
+use, and how the compiler describes the arguments of kernels.  The table `attributes` has the
+attributes of these functions, from which a compiler knows how it may move a call.  The table
+`elsewhere` says what is known of the functions that no wheel has.
 """
 
 import functools
@@ -78,17 +79,25 @@ def _described(parameter):
 _SIZES = {"char": 1, "uchar": 1, "half": 2, "float": 4, "int": 4, "uint": 4, "long": 8, "ulong": 8}
 
 
+def words(attributes: set[str]) -> str:
+    """Returns the attributes of a function as facts.toml has them."""
+    return " ".join(sorted(attributes))
+
+
 def read(libraries, used) -> dict:
     """Reads the facts from the wheels.
 
     libraries: the result of wheels.load().
     used:      the result of used_functions().
     """
-    found = {"arguments": set()}
+    found = {"arguments": set(), "attributes": {}}
     wanted = set(used_arguments())
     builtins = {described[0] for described in wanted} - {"buffer", "type"}
     for package, library in libraries.items():
-        found[package] = wheels.declarations(library, {name for name, _ in used})
+        declared = wheels.declarations(library, {name for name, _ in used})
+        found[package] = {name: function.type for name, function in declared.items()}
+        for name, function in declared.items():
+            found["attributes"][name] = words(function.attributes)
         found["arguments"] |= wheels.arguments(library, builtins)
     found["arguments"] = sorted(map(list, found["arguments"] & wanted), key=str)
     found["elsewhere"] = load()["elsewhere"] if _FILE.exists() else {}
@@ -101,7 +110,7 @@ def text(found) -> str:
     lines.append("arguments = [")
     lines += [f"  {json.dumps(described)}," for described in found["arguments"]]
     lines.append("]")
-    for table in (*wheels.PACKAGES, "elsewhere"):
+    for table in (*wheels.PACKAGES, "attributes", "elsewhere"):
         lines += ["", f'["{table}"]' if "=" in table else f"[{table}]"]
         lines += [f'"{name}" = {json.dumps(type)}' for name, type in sorted(found[table].items())]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ import zipfile
 from k2mps.build.environment import Environment
 from mps_emulator.msl import toolchain
 from mps_emulator.msl.air import metallib
-from mps_emulator.msl.air.module import Module, disassemble
+from mps_emulator.msl.air.module import Declaration, Module, disassemble
 from packaging.requirements import Requirement
 
 PACKAGES = ("mlx-metal==0.32.4", "torch==2.14.1")
@@ -36,14 +36,13 @@ def load(environment: Environment) -> dict[str, metallib.Metallib]:
     return found
 
 
-def declarations(library: metallib.Metallib, names: set[str]) -> dict[str, str]:
-    """Returns {function of AIR: its type of LLVM} for those of `names` that a kernel calls."""
+def declarations(library: metallib.Metallib, names: set[str]) -> dict[str, Declaration]:
+    """Returns {function of AIR: its Declaration} for those of `names` that a kernel calls."""
     found = {}
     for kernel in _having(library, names, 1):
         for declared in _module(library, kernel).declarations():
             if declared.name in names:
-                type = f"{declared.result} ({', '.join(declared.parameters)})"
-                found.setdefault(declared.name, type)
+                found.setdefault(declared.name, declared)
     return found
 
 

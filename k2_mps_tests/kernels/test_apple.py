@@ -83,6 +83,10 @@ def test_a_metallib_is_checked(tmp_path, monkeypatch):
     assert b"air.wg.barrier" in content
     [problem] = check.problems(content.replace(b"air.wg.barrier", b"air.wg.carrier"))
     assert problem == "graph_index calls air.wg.carrier, which facts.toml lacks"
+    with monkeypatch.context() as patch:
+        patch.setitem(facts.load()["attributes"], "air.wg.barrier", "nounwind")
+        [problem] = check.problems(content)
+    assert problem == "graph_index calls air.wg.barrier, whose attributes are not nounwind"
     known = {**facts.load()["torch==2.14.1"], **facts.load()["mlx-metal==0.32.4"]}
     monkeypatch.setattr(facts, "known", {**known, "air.wg.barrier": "void (i32)"}.get)
     [problem] = check.problems(content)

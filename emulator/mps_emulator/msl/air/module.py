@@ -33,6 +33,11 @@ class Declaration:
     parameters: list[str]
     attributes: set[str]
 
+    @property
+    def type(self):
+        """The function's type, like "float (float, float)"."""
+        return f"{self.result} ({', '.join(self.parameters)})"
+
 
 @dataclasses.dataclass
 class Argument:
