@@ -67,9 +67,9 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
     PruneFrame(seq, team, t, window.begin);
     Barrier();
   }
-  Count(seq, team, window);
+  CountKept(seq, team, window);
   Barrier();
-  Number(seq, team, window);
+  NumberStates(seq, team, window);
   Barrier();
   AddTotals(seq, team);
   Barrier();
@@ -82,15 +82,13 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
 // the kernel declared this limit, Metal's compiler could not give a thread all
 // the registers that the thread needs.  If the first window of a dispatch is
 // not 0, the dispatch continues from what an earlier dispatch left in memory.
-kernel void search_pruned(K2_PRUNED_BUFFERS,
+kernel void search_pruned(K2_PRUNED_ARGUMENTS,
                           constant PrunedPart &part [[buffer(kPrunedDispatch)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq =
@@ -130,9 +128,9 @@ inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
   else if (step <= num_frames)
     PruneFrame(seq, team, window.end - step, window.begin);
   else if (step == num_frames + 1)
-    Count(seq, team, window);
+    CountKept(seq, team, window);
   else if (step == num_frames + 2)
-    Number(seq, team, window);
+    NumberStates(seq, team, window);
   else if (step == num_frames + 3)
     AddTotals(seq, team);
   else
@@ -163,15 +161,13 @@ inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
 // another team resolves the arcs of the previous frame.  The last team works on
 // the window.
 [[max_total_threads_per_threadgroup(kPrThreads)]]
-kernel void step_pruned(K2_PRUNED_BUFFERS,
+kernel void step_pruned(K2_PRUNED_ARGUMENTS,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   threadgroup atomic_int sums[2 * kPrThreads];
   threadgroup int queues[2 * kPrThreads];
   const int groups = step.groups, of_all = int(group) / groups,
@@ -210,12 +206,10 @@ inline int FrameOf(Sequence seq, int index, int state) {
 
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void describe_pruned(K2_PRUNED_BUFFERS,
+kernel void describe_pruned(K2_PRUNED_ARGUMENTS,
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   const int index = int(group) / kPrWideGroups;
   const Sequence seq = GetSequence(buffers, index, 0);
   if (Get(seq.infos + kPrError) != 0) return;
@@ -239,7 +233,7 @@ kernel void describe_pruned(K2_PRUNED_BUFFERS,
 // frame_states, frame_arcs   [frames + 1], are written; see
 //              k2/csrc/mps/lattice.h
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void emit_pruned(K2_PRUNED_BUFFERS,
+kernel void emit_pruned(K2_PRUNED_ARGUMENTS,
                         device const int *begins [[buffer(kPrunedBegins)]],
                         device int *row_splits2 [[buffer(kPrunedRowSplits2)]],
                         device int *row_ids1 [[buffer(kPrunedRowIds1)]],
@@ -252,9 +246,7 @@ kernel void emit_pruned(K2_PRUNED_BUFFERS,
                         constant PrunedEmitParams &sizes
                         [[buffer(kPrunedDispatch)]],
                         uint thread_index [[thread_position_in_grid]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   const int i = int(thread_index), num_seqs = params.num_seqs;
   device const int *arc_begins = begins + num_seqs + 1;
   if (i <= sizes.num_states) {

@@ -39,8 +39,8 @@ struct Buffers {
   device atomic_int *infos;
   constant PrunedParams *params;
 };
-// The arguments of a kernel from which it makes its Buffers.
-#define K2_PRUNED_BUFFERS                                                \
+// The arguments of a kernel that uses a Sequence, and the Buffers made of them.
+#define K2_PRUNED_ARGUMENTS                                              \
   device const Arc *arcs [[buffer(kPrunedArcs)]],                        \
       device const int *state_begins [[buffer(kPrunedStateBegins)]],     \
       device const int *leaving_begins [[buffer(kPrunedLeavingBegins)]], \
@@ -51,6 +51,11 @@ struct Buffers {
       device int *lattice [[buffer(kPrunedLattice)]],                    \
       device atomic_int *infos [[buffer(kPrunedInfos)]],                 \
       constant PrunedParams &params [[buffer(kPrunedParams)]]
+#define K2_PRUNED_BUFFERS                                                 \
+  Buffers {                                                               \
+    arcs, state_begins, leaving_begins, b_scores, b_begins, table, rings, \
+        lattice, infos, &params                                           \
+  }
 
 // A state of the graph that is active at some frame.
 struct alignas(16) Active {

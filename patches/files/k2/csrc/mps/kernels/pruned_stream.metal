@@ -229,9 +229,9 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     Set(seq.infos + kPrFrozenArcs, Get(seq.infos + kPrArcs));
   }
   if (step % 4 == 0)
-    Count(seq, team, window);
+    CountKept(seq, team, window);
   else if (step % 4 == 1)
-    Number(seq, team, window);
+    NumberStates(seq, team, window);
   else if (step % 4 == 2)
     AddTotals(seq, team);
   else
@@ -240,14 +240,12 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
 
 // This kernel declares no limit on the threads of a threadgroup, for the reason
 // given at search_pruned.
-kernel void search_stream(K2_PRUNED_BUFFERS,
+kernel void search_stream(K2_PRUNED_ARGUMENTS,
                           uint group [[threadgroup_position_in_grid]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq = GetSequence(buffers, int(group), int(group));
@@ -269,15 +267,13 @@ kernel void search_stream(K2_PRUNED_BUFFERS,
 }
 
 [[max_total_threads_per_threadgroup(kPrThreads)]]
-kernel void step_stream(K2_PRUNED_BUFFERS,
+kernel void step_stream(K2_PRUNED_ARGUMENTS,
                         constant PrunedStep &step [[buffer(kPrunedDispatch)]],
                         uint group [[threadgroup_position_in_grid]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   threadgroup atomic_int sums[2 * kPrThreads];
   threadgroup int queues[2 * kPrThreads];
   const int slot = int(group) / step.groups, number = int(group) % step.groups;
@@ -299,12 +295,10 @@ struct EndsOfStream {
 
 // There are kPrWideGroups threadgroups for each sequence.
 [[max_total_threads_per_threadgroup(kPrWideThreads)]]
-kernel void describe_stream(K2_PRUNED_BUFFERS,
+kernel void describe_stream(K2_PRUNED_ARGUMENTS,
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]]) {
-  const Buffers buffers = {arcs,     state_begins, leaving_begins, b_scores,
-                           b_begins, table,        rings,          lattice,
-                           infos,    &params};
+  const Buffers buffers = K2_PRUNED_BUFFERS;
   const int index = int(group) / kPrWideGroups;
   const Sequence seq = GetSequence(buffers, index, index);
   if (Get(seq.infos + kPrError) != 0) return;

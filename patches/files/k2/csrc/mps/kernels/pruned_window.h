@@ -156,7 +156,7 @@ inline Numbered NumberedBy(Sequence seq, Window window) {
 // works.
 inline Words StatesOf(Team team, int count) { return WordsOf(team, count); }
 
-inline void Count(Sequence seq, Team team, Window window) {
+inline void CountKept(Sequence seq, Team team, Window window) {
   const Numbered states = NumberedBy(seq, window);
   const Words mine = StatesOf(team, states.count);
   int num_states = 0, num_arcs = 0;
@@ -171,7 +171,7 @@ inline void Count(Sequence seq, Team team, Window window) {
   if (team.lane == 0) seq.counts[team.index] = int2(num_states, num_arcs);
 }
 
-inline void Number(Sequence seq, Team team, Window window) {
+inline void NumberStates(Sequence seq, Team team, Window window) {
   const Numbered states = NumberedBy(seq, window);
   const Words mine = StatesOf(team, states.count);
   const Sums sums = SumsOf(seq, team);
@@ -187,16 +187,16 @@ inline void Number(Sequence seq, Team team, Window window) {
     const bool exists = j < mine.end;
     const int slot = StateAt(seq, states.first + (exists ? j : 0)),
               kept = exists ? seq.num_kept[slot] : -1,
-              is_new = kept >= 0 && j >= states.num_old ? 1 : 0,
-              num_arcs = kept >= 0 && j < states.num_sources ? kept : 0,
+              is_new = kept >= 0 && j >= states.num_old ? 1 : 0;
+    const bool has_arcs = kept >= 0 && j < states.num_sources;
+    const int num_arcs = has_arcs ? kept : 0,
               arc = first_arc + Exclusive(num_arcs);
     const int new_number = number + Exclusive(is_new);
     if (is_new) {
       seq.numbers[slot] = new_number;
       Set(seq.entered + new_number, 0);
     }
-    if (kept >= 0 && j < states.num_sources)
-      seq.out_begins[is_new ? new_number : seq.numbers[slot]] = arc;
+    if (has_arcs) seq.out_begins[is_new ? new_number : seq.numbers[slot]] = arc;
     number += simd_sum(is_new);
     first_arc += simd_sum(num_arcs);
   }

@@ -200,6 +200,76 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
   return total;
 }
 
+// One simdgroup adds up the gradients of a frame's rows.  `frame` is the index
+// among the frames of all sequences.
+template <typename Number, bool kTanh>
+METAL_FUNC void AddRowsOfFrame(device const Number *out_grad,
+                               device const Number *out,
+                               constant RnntPruningParams &params, ulong frame,
+                               uint lane, device Number *am_grad) {
+  const ulong R = ulong(params.R), D = ulong(params.D);
+  for (ulong d = lane; d < D; d += kSimdWidth) {
+    float sum = 0.0f;
+    for (ulong j = 0; j < R; ++j)
+      sum += GradOf<Number, kTanh>(out_grad, out, (frame * R + j) * D + d);
+    am_grad[frame * D + d] = Number(sum);
+  }
+}
+
+// The threadgroup adds up the gradients of the rows that have a position.
+// `position` is the index among the positions of all sequences.  Each thread
+// adds up two columns at a time, in the order of the rows.
+//
+// found, counts   memory for FindRows()
+template <typename Number, bool kTanh>
+METAL_FUNC void AddRowsOfPosition(
+    device const Number *out_grad, device const Number *out,
+    device const long *ranges, constant RnntPruningParams &params, int position,
+    uint thread_index, uint simdgroup, uint lane, threadgroup int *found,
+    threadgroup int *counts, device Number *lm_grad) {
+  // The number of rows that a thread loads at once.  If one position has most
+  // rows of a sequence, few threadgroups have most of the work.  To be fast,
+  // each of these threadgroups must do many loads at the same time.
+  constexpr int kAtOnce = 16;
+  const ulong D = ulong(params.D);
+  const int num_rows = params.T * params.R,  // of a sequence
+      num_positions = params.S + 1, b = position / num_positions,
+            s = position % num_positions;
+  const ulong first_row = ulong(b) * ulong(params.T) * ulong(params.R);
+  for (ulong begin = 0; begin < D; begin += 2 * kRnntPruningBackwardThreads) {
+    const ulong column1 = begin + thread_index,
+                column2 = column1 + kRnntPruningBackwardThreads;
+    float sum1 = 0.0f, sum2 = 0.0f;
+    for (int row = 0; row < num_rows; row += kRnntPruningFound) {
+      const int num_found = FindRows(
+          ranges + first_row, row, min(row + kRnntPruningFound, num_rows), s,
+          found, counts, int(thread_index), int(simdgroup), int(lane));
+      for (int i = 0; i < num_found; i += kAtOnce) {
+        // There is no branch: if a row or column does not exist, the last one
+        // is loaded instead, and is not added.
+        float grads1[kAtOnce], grads2[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const ulong at =
+              (first_row + ulong(found[min(i + j, num_found - 1)])) * D;
+          grads1[j] =
+              GradOf<Number, kTanh>(out_grad, out, at + min(column1, D - 1));
+          grads2[j] =
+              GradOf<Number, kTanh>(out_grad, out, at + min(column2, D - 1));
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          sum1 += i + j < num_found ? grads1[j] : 0.0f;
+          sum2 += i + j < num_found ? grads2[j] : 0.0f;
+        }
+      }
+    }
+    device Number *grads = lm_grad + ulong(position) * D;
+    if (column1 < D) grads[column1] = Number(sum1);
+    if (column2 < D) grads[column2] = Number(sum2);
+  }
+}
+
 // out_grad  [B][T][R][D], the gradient of rnnt_prune's output
 // out       the output of rnnt_prune; read if kTanh
 // ranges    [B][T][R]
@@ -208,10 +278,8 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
 //           position
 //
 // If params.has_lm_grad, there is a threadgroup for each position of each
-// sequence.  The threadgroup finds the rows that have this position.  Each of
-// its threads adds up columns of these rows, in the order of the rows.  If
-// params.has_am_grad, there are further threadgroups.  Each of their simdgroups
-// processes one frame.
+// sequence.  If params.has_am_grad, there are further threadgroups.  Each of
+// their simdgroups processes one frame.
 template <typename Number, bool kTanh>
 [[max_total_threads_per_threadgroup(kRnntPruningBackwardThreads)]]
 kernel void rnnt_prune_backward(
@@ -226,59 +294,19 @@ kernel void rnnt_prune_backward(
     uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   constexpr int kSimdgroups = kRnntPruningBackwardThreads / kSimdWidth;
-  // The number of rows that a thread loads at once.  If one position has most
-  // rows of a sequence, few threadgroups have most of the work.  To be fast,
-  // each of these threadgroups must do many loads at the same time.
-  constexpr int kAtOnce = 16;
   threadgroup int found[kRnntPruningFound], counts[kSimdgroups];
-  const int S = params.S, T = params.T, R = params.R;
-  const ulong D = ulong(params.D);
   const long num_positions =
-      params.has_lm_grad ? long(params.B) * (S + 1) : 0;  // NOLINT
-  if (long(group) >= num_positions) {                     // NOLINT
-    const ulong frame =
-        (ulong(group) - ulong(num_positions)) * kSimdgroups + simdgroup;
-    if (frame >= ulong(params.B) * ulong(T)) return;
-    for (ulong d = lane; d < D; d += kSimdWidth) {
-      float sum = 0.0f;
-      for (int j = 0; j < R; ++j)
-        sum += GradOf<Number, kTanh>(out_grad, out,
-                                     (frame * ulong(R) + ulong(j)) * D + d);
-      am_grad[frame * D + d] = Number(sum);
-    }
+      params.has_lm_grad ? long(params.B) * (params.S + 1) : 0;  // NOLINT
+  if (long(group) < num_positions) {                             // NOLINT
+    AddRowsOfPosition<Number, kTanh>(out_grad, out, ranges, params, int(group),
+                                     thread_index, simdgroup, lane, found,
+                                     counts, lm_grad);
     return;
   }
-  const int b = int(group) / (S + 1), s = int(group) % (S + 1);
-  const ulong first_row = ulong(b) * ulong(T) * ulong(R);
-  ranges += first_row;
-  for (ulong first = 0; first < D; first += 2 * kRnntPruningBackwardThreads) {
-    const ulong d = first + thread_index, e = d + kRnntPruningBackwardThreads;
-    float of_d = 0.0f, of_e = 0.0f;
-    for (int row = 0; row < T * R; row += kRnntPruningFound) {
-      const int num_found =
-          FindRows(ranges, row, min(row + kRnntPruningFound, T * R), s, found,
-                   counts, int(thread_index), int(simdgroup), int(lane));
-      for (int i = 0; i < num_found; i += kAtOnce) {
-        // There is no branch: if a row or column does not exist, the last one
-        // is loaded instead, and is not added.
-        float x[kAtOnce], y[kAtOnce];
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const ulong at =
-              (first_row + ulong(found[min(i + j, num_found - 1)])) * D;
-          x[j] = GradOf<Number, kTanh>(out_grad, out, at + min(d, D - 1));
-          y[j] = GradOf<Number, kTanh>(out_grad, out, at + min(e, D - 1));
-        }
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          of_d += i + j < num_found ? x[j] : 0.0f;
-          of_e += i + j < num_found ? y[j] : 0.0f;
-        }
-      }
-    }
-    if (d < D) lm_grad[ulong(group) * D + d] = Number(of_d);
-    if (e < D) lm_grad[ulong(group) * D + e] = Number(of_e);
-  }
+  const ulong frame =
+      (ulong(group) - ulong(num_positions)) * kSimdgroups + simdgroup;
+  if (frame < ulong(params.B) * ulong(params.T))
+    AddRowsOfFrame<Number, kTanh>(out_grad, out, params, frame, lane, am_grad);
 }
 
 #define K2_INSTANCE(name, kernel_name, Type, tanh) \
