@@ -277,15 +277,21 @@ def test_a_command_keeps_the_memory_it_uses(extension):
     torch.mps.synchronize()
     extension.write_contents(x, [4.0] * 64)
     kernels.axpy(x, y, 2.0)
+    address = extension.host_address(x)
     del x
+    # The new tensor takes the freed memory.  host_address() fills the host's copy of this memory
+    # with the poison byte.
     recycled = torch.empty(64, device=MPS)
-    extension.host_address(recycled)
+    assert extension.host_address(recycled) == address
     torch.mps.synchronize()
     assert extension.read_contents(y) == [8.0] * 64
 
 
 def test_a_kernel_reads_host_writes_even_if_the_buffer_is_freed(extension):
-    """A kernel reads what the host wrote, even after an operator that used the buffer."""
+    """A kernel reads what the host wrote before the launch, though a new tensor has the memory.
+
+    An operator has used another part of the buffer, so the kernel is not its first user.
+    """
     x = torch.zeros(128, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
@@ -293,8 +299,11 @@ def test_a_kernel_reads_host_writes_even_if_the_buffer_is_freed(extension):
     x[:64].add_(1)
     extension.write_contents(x[64:], [5.0] * 64)
     kernels.axpy(x[64:], y, 1.0)
+    address = extension.host_address(x)
     del x
-    extension.host_address(torch.empty(128, device=MPS))
+    # As in the test above, the host's copy of the memory now has the poison byte.
+    recycled = torch.empty(128, device=MPS)
+    assert extension.host_address(recycled) == address
     torch.mps.synchronize()
     assert extension.read_contents(y) == [5.0] * 64
 

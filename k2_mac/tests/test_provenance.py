@@ -18,25 +18,35 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(_k2.__file__).parent
 
 
-def test_the_origin_of_a_build():
+# The name of the build folder says whether k2's source tree had uncommitted edits.
+EDITED = "-edited-" in BUILD.parent.name
+
+
+def test_the_origin_of_any_build():
     config = tomllib.loads((ROOT / "upstream.toml").read_text())
     info = provenance.build_info()
     assert info["upstream"] == config["upstream"]["url"]
     assert info["upstream_commit"] == config["upstream"]["commit"]
-    edited = "-edited-" in BUILD.parent.name
-    if edited:
-        assert info["patched_tree"] is None
-    else:
-        # The name of the build folder contains the start of the hash.
-        assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
-        assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
-    assert info["dirty"] or not edited
-    assert edited or re.fullmatch("[0-9a-f]{40}", info["series"])
     assert re.fullmatch(r"(Apple)?Clang \d+(\.\d+)*", info["compiler"])
     assert info["torch"] == _k2.version.torch_version
     assert info["built"] == "native"
     assert info["device"] == ("mps" if sys.platform == "darwin" else "mps-emulated")
     assert info["with_mps"] is True
+
+
+@pytest.mark.skipif(EDITED, reason="the source tree of this k2 had edits")
+def test_a_build_without_edits_names_its_tree_and_its_series():
+    info = provenance.build_info()
+    assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
+    # The name of the build folder contains the start of the hash.
+    assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
+    assert re.fullmatch("[0-9a-f]{40}", info["series"])
+
+
+@pytest.mark.skipif(not EDITED, reason="the source tree of this k2 had no edits")
+def test_a_build_with_edits_names_no_tree_and_no_series():
+    info = provenance.build_info()
+    assert (info["patched_tree"], info["series"], info["dirty"]) == (None, None, True)
 
 
 def test_the_module_prints_the_origin():

@@ -3,6 +3,8 @@
 import json
 import os
 
+import pytest
+
 from k2_mac.hook import Hook
 from k2_mac.tests.programs import SAYS, write
 
@@ -73,34 +75,53 @@ def test_a_process_with_other_arguments_than_its_programs_goes_on(project, tmp_p
     assert out == "goes on\n"
 
 
-def test_only_the_project_changes_and_installed_packages_on_demand(command, tmp_path):
-    other = tmp_path / "other"
-    write(other, {"elsewhere.py": SAYS})
-    files = {
-        "main/main.py": (
-            "import sys\n"
-            f"sys.path += ['lib/site-packages', {str(other)!r}]\n"
-            "import elsewhere, installed.deep, says\n"
-            "print(says.count, installed.deep.count, elsewhere.count)\n"
-        ),
-        "says.py": SAYS,
-        "lib/site-packages/installed/__init__.py": "",
-        "lib/site-packages/installed/deep.py": SAYS,
-    }
-    assert command(files, "main/main.py").stdout == "1 0 0\n"
+# The program is in a folder of the project.  `installed` is in the project's site-packages, and
+# `elsewhere` is in another folder.
+PACKAGES = {
+    "main/main.py": (
+        "import sys\n"
+        "sys.path += ['lib/site-packages', '../other']\n"
+        "import elsewhere, installed.deep, says\n"
+        "print(says.count, installed.deep.count, elsewhere.count)\n"
+    ),
+    "says.py": SAYS,
+    "lib/site-packages/installed/__init__.py": "",
+    "lib/site-packages/installed/deep.py": SAYS,
+}
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The folder of `elsewhere`."""
+    write(tmp_path / "other", {"elsewhere.py": SAYS})
+    return tmp_path / "other"
+
+
+def test_only_the_project_changes(command, other):
+    assert command(PACKAGES, "main/main.py").stdout == "1 0 0\n"
+
+
+def test_packages_that_the_user_names_change_too(command, other, tmp_path):
     packages = f"{tmp_path}/project:{tmp_path}/project/lib/site-packages:{other}"
     also = ("--also", "installed", "--also", "elsewhere")
-    out = command(files, *also, "main/main.py", PYTHONPATH=packages).stdout
+    out = command(PACKAGES, *also, "main/main.py", PYTHONPATH=packages).stdout
     assert out == "1 1 1\n"
-    told = command(files, "--also", "missing", "main/main.py", status=1).stderr
+
+
+def test_a_package_that_does_not_exist_is_an_error(command):
+    told = command(PACKAGES, "--also", "missing", "main/main.py", status=1).stderr
     assert told == "error: Python finds no package missing\n"
 
 
+LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
+
+
 def test_pythons_library_below_a_root_does_not_change():
-    library = os.path.dirname(os.path.realpath(os.__file__))
-    assert not Hook([os.path.dirname(library)]).owns(os.path.join(library, "random.py"))
-    # A package that the user names may be in the library.
-    package = os.path.join(library, "json")
+    assert not Hook([os.path.dirname(LIBRARY)]).owns(os.path.join(LIBRARY, "random.py"))
+
+
+def test_a_package_of_pythons_library_that_the_user_names_changes():
+    package = os.path.join(LIBRARY, "json")
     assert Hook([package]).owns(os.path.join(package, "tool.py"))
 
 

@@ -35,26 +35,13 @@ from k2mps.core import project
 
 from k2_mps_tests import ending, gpu_times
 from k2_mps_tests.benchmarks import shares
-from k2_mps_tests.benchmarks.operations import (
-    COPIED_BYTES,
-    COPY,
-    DISPATCH,
-    GATE,
-    basics,
-    operations,
-)
+from k2_mps_tests.benchmarks.operations import COPIED_BYTES, COPY, basics, operations
 
 FOLDER = Path(__file__).parents[2] / "build/bench"
 # (utterances, frames of each utterance, symbols of each target)
 SIZES = {
     "quick": [(1, 30, 5), (4, 100, 12)],
     "full": [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40), (32, 500, 60)],
-}
-# {operation: what is expected of a Mac}, with the conditions.  docs/speed.md has the sources.
-ESTIMATES = {
-    DISPATCH: "M1: 0.15 to 0.36 ms",
-    GATE: "0.3 ms",
-    "ctc_loss with gradient, double": "GPU, (32, 500, 60): M1 15 ms, M4 Max 2.5 ms",
 }
 FORCE = "K2_MPS_FORCE"
 # {name: (device, value of K2_MPS_FORCE)}
@@ -201,11 +188,9 @@ def table(rows, before=()):
                 text += f" {old[_key(row)] / row['seconds']:.2f}x"
         cells.setdefault((row["operation"], tuple(row["size"])), {})[row["place"]] = text
     for operation, size in sorted(cells, key=lambda cell: (cell[0], cell[1])):
-        estimate = ESTIMATES.get(operation)
         yield " ".join(
             [f"{operation:<42} {', '.join(map(str, size)):<14}"]
             + [f"{cells[operation, size].get(name, ''):>30}" for name in names]
-            + ([f"  estimate: {estimate}"] if estimate else [])
         )
 
 

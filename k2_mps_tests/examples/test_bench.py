@@ -37,7 +37,9 @@ def main(bench, monkeypatch, capsys):
 
 
 @pytest.mark.k2
-def test_bench_measures_each_operation_and_writes_files(bench, main, tmp_path):
+def test_bench_measures_each_operation_and_writes_files(main, tmp_path):
+    from k2_mps_tests.benchmarks import operations
+
     out = main("--output", tmp_path / "first")
     document = json.loads((tmp_path / "first" / "bench.json").read_text())
     rows = document["rows"]
@@ -46,16 +48,15 @@ def test_bench_measures_each_operation_and_writes_files(bench, main, tmp_path):
     assert {row["place"] for row in of_sizes} == {"cpu", "mps-host", "mps-metal"}
     assert len(of_sizes) == 3 * 2 * OPERATIONS
     assert [(row["operation"], row["place"]) for row in rows if not row["size"]] == [
-        (bench.COPY, "cpu"),
-        (bench.COPY, "mps-metal"),
-        (bench.DISPATCH, "mps-metal"),
-        (bench.GATE, "mps-metal"),
+        (operations.COPY, "cpu"),
+        (operations.COPY, "mps-metal"),
+        (operations.DISPATCH, "mps-metal"),
+        (operations.GATE, "mps-metal"),
     ]
     for row in rows:
         assert 0 < row["least"] <= row["seconds"] <= row["most"]
         if row["place"] == "mps-metal":
             assert 0 < row["gpu_milliseconds"]["median"] < 1e4
-    assert all(estimated in out for estimated in bench.ESTIMATES.values())
     for kind in ("png", "svg"):
         assert (tmp_path / "first" / ("bench." + kind)).stat().st_size > 1000
     if sys.platform != "darwin":

@@ -136,25 +136,42 @@ def test_the_counts_of_a_loop_grow_with_its_steps(tmp_path):
     assert found[4] - found[2] >= 2 * 6 * threads
 
 
-def test_the_slowest_part_of_a_kernel_is_its_time():
-    gpu = model.Gpu(cores=10, hertz=1e9, bandwidth=1e11)
-    row = kernels.Row(
-        threads=1024, registers=32, stack=0, code=100, instructions=10, cycles=20, air=10, memory=0
-    )
-    # 100 threadgroups of 128 threads, each of which executes 1,000 instructions of AIR.
-    work = model.Work(1, 100, 12800, 12800 * 1000, 0, 10**6)
-    times = model.seconds_of_kernel(gpu, work, row)
+GPU = model.Gpu(cores=10, hertz=1e9, bandwidth=1e11)
+# Each instruction of AIR takes 2 cycles, and a core holds 1,024 threads.
+ROW = kernels.Row(
+    threads=1024, registers=32, stack=0, code=100, instructions=10, cycles=20, air=10, memory=0
+)
+# Each thread executes 1,000 instructions of AIR.  On average, a core has 10 of the threadgroups.
+WORK = model.Work(
+    dispatches=1,
+    threadgroups=100,
+    threads=100 * 128,
+    instructions=100 * 128 * 1000,
+    barriers=0,
+    bytes=10**6,
+)
+
+
+def test_the_times_of_a_kernel():
+    times = model.seconds_of_kernel(GPU, WORK, ROW)
     assert times["memory"] == pytest.approx(1e-5)
-    # A core has 10 threadgroups of 4 SIMD groups, and issues 4 instructions in a cycle.
+    # A threadgroup has 4 SIMD groups, and a core issues 4 instructions in a cycle.
     assert times["issue"] == pytest.approx(10 * 2000 / 1e9)
-    # A core holds 8 threadgroups, so there are two waves.
+    # A core holds 8 threadgroups of 128 threads, so there are two waves.
     assert times["chain"] == pytest.approx(2 * model.LATENCY * 2000 / 1e9)
-    half = row._replace(memory=model.CORE_MEMORY // 4)
-    assert model.seconds_of_kernel(gpu, work, half)["chain"] == pytest.approx(
-        3 * model.LATENCY * 2000 / 1e9
-    )
-    operation = model.Operation(commands=2, waits=1, moved=10**8, steps={}, work={"kernel": work})
-    least, most = model.seconds(gpu, operation, {"kernel": row})
+
+
+def test_threadgroup_memory_limits_the_threadgroups_of_a_wave():
+    row = ROW._replace(memory=model.CORE_MEMORY // 4)
+    # A core holds 4 threadgroups, so there are three waves.
+    chain = model.seconds_of_kernel(GPU, WORK, row)["chain"]
+    assert chain == pytest.approx(3 * model.LATENCY * 2000 / 1e9)
+
+
+def test_the_slowest_part_of_a_kernel_is_its_time():
+    operation = model.Operation(commands=2, waits=1, moved=10**8, steps={}, work={"kernel": WORK})
+    least, most = model.seconds(GPU, operation, {"kernel": ROW})
+    slowest = max(model.seconds_of_kernel(GPU, WORK, ROW).values())
     fixed = 2 * model.COMMAND + model.WAIT + 1e-3
-    assert least == pytest.approx(fixed + max(times.values()))
-    assert most == pytest.approx(fixed + model.SLOWER * max(times.values()))
+    assert least == pytest.approx(fixed + slowest)
+    assert most == pytest.approx(fixed + model.SLOWER * slowest)

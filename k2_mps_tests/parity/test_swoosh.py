@@ -1,6 +1,7 @@
 """Metal's swoosh_l and swoosh_r agree with float64."""
 
 import math
+from typing import NamedTuple
 
 import k2
 import numpy as np
@@ -263,16 +264,22 @@ def test_two_backward_passes_give_the_same_bits(kind):
     assert torch.equal(*grads)
 
 
-def _commands(function):
-    """Calls a function twice.
+class Commands(NamedTuple):
+    dispatches: int
+    operators: int  # of torch
+    waits: int
 
-    Returns the numbers of dispatches, of torch's operators and of waits in the second call.
-    """
+
+ONE_DISPATCH = Commands(dispatches=1, operators=0, waits=0)
+
+
+def _commands(function):
+    """Calls a function twice, and returns the numbers of the second call."""
     function()
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
         function()
-    return counted.dispatches, counted.operators, counted.waits
+    return Commands(counted.dispatches, counted.operators, counted.waits)
 
 
 @KINDS
@@ -281,7 +288,7 @@ def _commands(function):
 def test_a_call_is_one_dispatch(kind, dtype, name):
     x = torch.randn(6, 4, 5, device="mps").to(dtype).permute(1, 0, 2)
     function = getattr(k2, f"swoosh_{kind}{name}")
-    assert _commands(lambda: function(x)) == (1, 0, 0)
+    assert _commands(lambda: function(x)) == ONE_DISPATCH
 
 
 @KINDS
@@ -291,5 +298,5 @@ def test_each_pass_is_one_dispatch(kind, dtype):
     function = getattr(k2, f"swoosh_{kind}")
     y = function(x, dropout_prob=0.1)
     upstream = torch.ones_like(y)
-    assert _commands(lambda: function(x, dropout_prob=0.1)) == (1, 0, 0)
-    assert _commands(lambda: torch.autograd.grad(y, x, upstream, retain_graph=True)) == (1, 0, 0)
+    assert _commands(lambda: function(x, dropout_prob=0.1)) == ONE_DISPATCH
+    assert _commands(lambda: torch.autograd.grad(y, x, upstream, retain_graph=True)) == ONE_DISPATCH

@@ -25,8 +25,6 @@ def _time(name, function, size, place):
             "median": taken["seconds"] * 1e3,
             "max": taken["most"] * 1e3,
         }
-        if name in bench.ESTIMATES:
-            row["estimate"] = bench.ESTIMATES[name]
         if device == "mps":
             row.update(bench.commands(function))
     items.measured(**row)

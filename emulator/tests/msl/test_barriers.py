@@ -192,8 +192,8 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     with pytest.raises(Fatal) as caught:
         library.run("bad", [uint(*[0] * 32)], 32, 32)
     message = str(caught.value)
-    assert "10 of 32 threads wait in line 5, called in line 11" in (message)
-    assert "22 of 32 threads wait in line 5, called in line 13" in (message)
+    assert "10 of 32 threads wait in line 5, called in line 11" in message
+    assert "22 of 32 threads wait in line 5, called in line 13" in message
     a = uint(*[0] * 64)
     library.run("good", [a], 64, 32)
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54

@@ -113,8 +113,8 @@ MSL_FLOAT_2(nextafter, __msl::target::nextafter(x, y))
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
 
 // fma() for half rounds twice, to float and to half.  A GPU rounds once.  If
-// the first rounding gives a number halfway between two halves, the result can
-// differ from the result of a GPU by one unit in the last place.
+// the float is in the middle between two neighbouring numbers of type half, the
+// result can differ from the result of a GPU by one unit in the last place.
 MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
 // sin(pi x) and cos(pi x).  Both functions reduce x to the interval [-0.5, 0.5]
