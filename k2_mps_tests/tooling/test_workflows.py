@@ -265,3 +265,14 @@ def test_the_page_explains_each_file_of_ci():
     assert explained == files - {"README.md"}
     caller = (ROOT / ".ci/run").read_text()
     assert "../ci/run" in caller
+
+
+def test_the_page_quotes_what_makes_each_product():
+    """A cell that links a file has the form "[NAME](FILE): `QUOTE`, `QUOTE`; REMARK"."""
+    quotes = []
+    for _, cell in table_of("## Each product is made from the real tree"):
+        for file, text in re.findall(r"\[[^]]+\]\(([^)]+)\): ([^;]+)", cell):
+            script = " ".join((ROOT / "ci" / file).read_text().replace("\\\n", " ").split())
+            quotes += [(file, quote, quote in script) for quote in re.findall("`([^`]+)`", text)]
+    assert len(quotes) > 20
+    assert [quote for quote in quotes if not quote[2]] == []
