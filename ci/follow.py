@@ -34,11 +34,16 @@ LAST = 40
 NOBODY = {"GIT_COMMITTER_NAME": "follow", "GIT_COMMITTER_EMAIL": "follow@k2-mps.invalid"}
 
 
+def run(command: list[str | Path], folder: Path, **options) -> subprocess.CompletedProcess:
+    """Runs a command in a folder; returns its status, and its output and errors as one text."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(command, cwd=folder, **streams, **options)
+
+
 def git(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    """Runs git in a folder; returns its status and output."""
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    """Runs git in a folder."""
     environment = {**os.environ, **NOBODY, "GIT_EDITOR": ":", "LC_ALL": "C"}
-    return subprocess.run(["git", *words], cwd=folder, env=environment, errors="replace", **how)
+    return run(["git", *words], folder, env=environment, errors="replace")
 
 
 def read(folder: Path, *words: str) -> list[str]:
@@ -49,11 +54,10 @@ def read(folder: Path, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def shown(*words: str) -> subprocess.CompletedProcess:
+def run_tool(*words: str) -> subprocess.CompletedProcess:
     """Runs the tool of this clone, and prints its output."""
     print("+ k2mps", *words, flush=True)
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
-    done = subprocess.run([ROOT / ".venv/bin/k2mps", *words], **how)
+    done = run([ROOT / ".venv/bin/k2mps", *words], ROOT)
     print(done.stdout, end="", flush=True)
     return done
 
@@ -71,15 +75,15 @@ def conflicts(clone: Path, pin: str, onto: str) -> list[str]:
     """
     trailer = "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
     log = ("log", "--format=%H %cs %an: %s", f"{pin}..{onto}", "--")
-    lines, words = [], ("rebase", "--quiet", "--onto", onto, pin)
-    while (done := git(clone, *words)).returncode:
+    lines, command = [], ("rebase", "--quiet", "--onto", onto, pin)
+    while (done := git(clone, *command)).returncode:
         files = read(clone, "diff", "--name-only", "--diff-filter=U")
         if not files:
-            sys.exit(f"error: git {' '.join(words)}: {done.stdout}")
+            sys.exit(f"error: git {' '.join(command)}: {done.stdout}")
         [name] = read(clone, "log", "-1", trailer, "REBASE_HEAD")
         touched = [f"  touched by {line}" for line in read(clone, *log, *files)]
         lines += quoted([f"{name}: conflicts in {', '.join(files)}", *touched])
-        words = ("rebase", "--skip")
+        command = ("rebase", "--skip")
     return lines
 
 
@@ -90,18 +94,18 @@ def carry(onto: str) -> tuple[bool, list[str]]:
       Whether all steps passed, and the lines of the text about these steps.
     """
     lines = []
-    for words in (("rebase", "--onto", onto), ("lint",), ("build",), ("test", *SUITES)):
-        done = shown(*words)
+    for command in (("rebase", "--onto", onto), ("lint",), ("build",), ("test", *SUITES)):
+        done = run_tool(*command)
         dropped = re.findall(r"^k2 has the changes of (.*) at ", done.stdout, re.MULTILINE)
         lines += [f"* {path} is dropped: upstream has it" for path in dropped]
-        lines.append(f"* `k2mps {' '.join(words)}`: {'failed' if done.returncode else 'passed'}")
+        lines.append(f"* `k2mps {' '.join(command)}`: {'failed' if done.returncode else 'passed'}")
         if done.returncode:
             return False, [*lines, *quoted(done.stdout.splitlines()[-LAST:])]
     return True, lines
 
 
 def main() -> int:
-    applied = shown("apply")
+    applied = run_tool("apply")
     if applied.returncode:
         return applied.returncode
     config = dict(re.findall(r'^(\w+) = "([^"]*)"', (ROOT / "upstream.toml").read_text(), re.M))

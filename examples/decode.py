@@ -38,13 +38,13 @@ def lexicon() -> k2.Fsa:
     No word is a prefix of another, so determinization needs no disambiguation symbols.  For a
     lexicon with homophones, disambiguation symbols are necessary.
     """
-    arcs, states = [], 1
+    arcs, next_state = [], 1
     final = 1 + sum(len(phones) - 1 for phones in speech.LEXICON.values())
     for word, phones in speech.LEXICON.items():
         state, output = 0, speech.WORDS.index(word)
         for phone in phones[:-1]:
-            arcs.append((state, states, speech.PHONES.index(phone), output))
-            state, output, states = states, 0, states + 1
+            arcs.append((state, next_state, speech.PHONES.index(phone), output))
+            state, output, next_state = next_state, 0, next_state + 1
         arcs.append((state, 0, speech.PHONES.index(phones[-1]), output))
     arcs.append((0, final, -1, -1))
     lines = [f"{src} {dest} {phone} {word} 0" for src, dest, phone, word in sorted(arcs)]

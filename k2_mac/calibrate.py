@@ -79,7 +79,7 @@ class Measured:
 
 
 def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], None]]:
-    """Return {name of an operation: a function that calls the operation}."""
+    """Returns {name of an operation: a function that calls the operation}."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(SEQUENCES, num_frames, SYMBOLS, generator=generator)
     scores = scores.log_softmax(-1).to("mps").requires_grad_(True)
@@ -111,7 +111,7 @@ def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], Non
 
 
 def _time(call: Callable[[], None]) -> float:
-    """Time several calls, and return the shortest time, in nanoseconds."""
+    """Times several calls, and returns the shortest time, in nanoseconds."""
     times: list[float] = []
     while len(times) < MOST_CALLS:
         limit = LONG_SECONDS if len(times) < LEAST_CALLS else MOST_SECONDS
@@ -126,7 +126,7 @@ def _time(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _forced(who: str) -> Iterator[None]:
-    """Let `who` run the operations that both the host and Metal can run.
+    """Lets `who` run the operations that both the host and Metal can run.
     `who` is 'host' or 'metal'.  torch uses one thread, so that the times do not
     depend on how many cores are free."""
     before, threads = os.environ.get("K2_MPS_FORCE"), torch.get_num_threads()
@@ -142,7 +142,7 @@ def _forced(who: str) -> Iterator[None]:
 
 
 def _first(name: str, call: Callable[[], None]) -> Measured:
-    """Call once, so that kernels are compiled and caches are full.  Return a
+    """Calls once, so that kernels are compiled and caches are full.  Returns a
     Measured that has no rounds yet."""
     call()
     torch.mps.synchronize()
@@ -151,7 +151,7 @@ def _first(name: str, call: Callable[[], None]) -> Measured:
 
 
 def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Measure each operation that both Metal and the host can do.
+    """Measures each operation that both Metal and the host can do.
 
     Returns:
       A dict with the costs of each operation, see k2/csrc/mps/placement.h; and
@@ -187,7 +187,7 @@ def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
 
 
 def _save(costs: dict[str, dict[str, float]]) -> None:
-    """Replace this machine's entry in the file.  If `costs` is empty, remove
+    """Replaces this machine's entry in the file.  If `costs` is empty, removes
     the entry."""
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -157,7 +157,7 @@ class Result:
 
 
 def examine() -> list[Fact]:
-    """Return the facts that decide whether k2 can use mps."""
+    """Returns the facts that decide whether k2 can use mps."""
     release = platform.mac_ver()[0]
     available = torch.backends.mps.is_available()
     problem = k2.mps.unavailable_reason() or ""
@@ -177,7 +177,7 @@ def examine() -> list[Fact]:
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    """Return the difference between a result on the CPU and the same result on
+    """Returns the difference between a result on the CPU and the same result on
     mps, as described at Comparison.difference."""
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
@@ -192,7 +192,7 @@ def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
 
 
 def compare(name: str, size: str) -> Comparison:
-    """Compute an operation on both devices, and compare the results.
+    """Computes an operation on both devices, and compares the results.
 
     Args:
       name: a key of OPERATIONS.
@@ -215,7 +215,7 @@ def compare(name: str, size: str) -> Comparison:
 
 
 def measure(name: str, size: str, seconds: float) -> Timing:
-    """Time an operation on both devices.
+    """Times an operation on both devices.
 
     Args:
       name: a key of OPERATIONS.
@@ -249,7 +249,7 @@ def measure(name: str, size: str, seconds: float) -> Timing:
 
 
 def check(size: str, seconds: float, say: Callable[[str], object] = lambda line: None) -> Result:
-    """Collect the facts, compare all operations, and time them.
+    """Collects the facts, compares all operations, and times them.
 
     Args:
       size: the size of the timed problems, a key of SIZES.  Comparisons use
@@ -289,7 +289,7 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def text(result: Result) -> list[str]:
-    """Return the result, without the facts, as lines for a terminal."""
+    """Returns the result, without the facts, as lines for a terminal."""
     lines: list[str] = []
     if result.comparisons:
         lines += [
@@ -328,7 +328,7 @@ def text(result: Result) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program, and return the exit code."""
+    """Runs the program, and returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m k2_mac.check",
         description="Compare k2 on mps with k2 on the CPU, on this machine.",

@@ -30,7 +30,7 @@ def _escape(value) -> str:
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML.  The cells of `rows` are HTML, `head` is text."""
+    """Returns a table as HTML.  The cells of `rows` are HTML, `head` is text."""
 
     def row(cells, tag):
         return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
@@ -51,7 +51,7 @@ def _bars(
     labels: Sequence[str],
     values: Sequence[Sequence[tuple[float, str]]],
 ) -> str:
-    """Return a plot as SVG: horizontal bars on a logarithmic scale.
+    """Returns a plot as SVG: horizontal bars on a logarithmic scale.
 
     Args:
       title: what the plot shows.
@@ -80,7 +80,7 @@ def _bars(
 
 
 def _legend(number: int, label: str) -> str:
-    """Return the name of the bars of a colour, as SVG."""
+    """Returns the name of the bars of a colour, as SVG."""
     x = _LEFT + 180 * number
     return (
         f'<rect x="{x}" y="8" width="12" height="12" fill="{_COLOURS[number]}"/>'
@@ -89,7 +89,7 @@ def _legend(number: int, label: str) -> str:
 
 
 def _grid_line(x: float, height: int, power: int) -> str:
-    """Return the vertical line at a power of ten, and its number below the plot, as SVG."""
+    """Returns the vertical line at a power of ten, and its number below the plot, as SVG."""
     return (
         f'<line x1="{x:.0f}" x2="{x:.0f}" y1="28" y2="{height - 24}" stroke="#ddd"/>'
         f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{10.0**power:g}</text>'
@@ -97,7 +97,7 @@ def _grid_line(x: float, height: int, power: int) -> str:
 
 
 def _bar(top: int, width: float, colour: str, text: str) -> str:
-    """Return a bar and the text at its right end, as SVG."""
+    """Returns a bar and the text at its right end, as SVG."""
     return (
         f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>'
         f'<text x="{_LEFT + width + 6:.1f}" y="{top + 13}">{_escape(text)}</text>'
@@ -191,7 +191,7 @@ def _timings(result) -> list[str]:
 
 
 def page(result) -> str:
-    """Return the page as HTML.
+    """Returns the page as HTML.
 
     Args:
       result: a k2_mac.check.Result.

@@ -55,7 +55,7 @@ _library: torch.library.Library | None = None
 
 
 def enable() -> None:
-    """Make torch.distributed's backend gloo accept tensors on mps.
+    """Makes torch.distributed's backend gloo accept tensors on mps.
 
     Each process must call this function before its first collective.  A second
     call does nothing.
@@ -75,7 +75,7 @@ def enable() -> None:
 
 
 def _on_host(operator: torch._ops.OpOverload) -> Callable:
-    """Return the implementation of a collective for mps: it runs the CPU's
+    """Returns the implementation of a collective for mps: it runs the CPU's
     implementation on the memory of the tensors on mps."""
 
     def collective(*args: Any) -> Any:
@@ -117,7 +117,7 @@ def _all_reduce(tensors: list[torch.Tensor], *args: Any) -> Any:
 
 
 def _aliases(value: Any) -> Any:
-    """Return arguments with each tensor on mps replaced by its _alias().
+    """Returns arguments with each tensor on mps replaced by its _alias().
 
     Tensors on the CPU stay as they are.  For example, scatter() can send
     parts that are on the CPU to tensors on mps.
@@ -129,7 +129,7 @@ def _aliases(value: Any) -> Any:
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on the CPU that shares the memory of a tensor on mps."""
+    """Returns a tensor on the CPU that shares the memory of a tensor on mps."""
     if tensor.numel() == 0:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
     storage = torch.mps._host_alias_storage(tensor.untyped_storage())

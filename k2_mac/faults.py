@@ -34,7 +34,7 @@ class Fault:
     warn: bool = True
 
     def concerns(self, torch: str, macos: str) -> bool:
-        """Return whether these versions have the fault."""
+        """Returns whether these versions have the fault."""
         found = _numbers(torch)
         if self.since and found < _numbers(self.since):
             return False
@@ -88,7 +88,7 @@ FAULTS = (
 
 
 def known_faults(torch: str, macos: str) -> list[Fault]:
-    """Return the known faults of a release of torch on a release of macOS.
+    """Returns the known faults of a release of torch on a release of macOS.
 
     Args:
       torch: the version of torch, e.g. ``'2.13.0'``.
@@ -100,7 +100,7 @@ def known_faults(torch: str, macos: str) -> list[Fault]:
 
 
 def warn_of_faults(torch: str, macos: str) -> None:
-    """Warn of the faults whose ``warn`` is true."""
+    """Warns of the faults whose ``warn`` is true."""
     for fault in known_faults(torch, macos):
         if fault.warn:
             warnings.warn(

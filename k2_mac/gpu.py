@@ -39,18 +39,18 @@ from .translate import on_mps as _on_mps
 
 
 def device_type() -> str:
-    """Return the device type for ``torch.autocast``: 'mps' if
+    """Returns the device type for ``torch.autocast``: 'mps' if
     :func:`pick_device` returns mps, else 'cuda'."""
     return "mps" if _on_mps() else "cuda"
 
 
 def is_available() -> bool:
-    """Return whether torch can use a GPU, by CUDA or by mps."""
+    """Returns whether torch can use a GPU, by CUDA or by mps."""
     return torch.cuda.is_available() or _on_mps()
 
 
 def pick_device(index: int = 0) -> torch.device:
-    """Return the device to compute on: a CUDA device if there is one, else mps
+    """Returns the device to compute on: a CUDA device if there is one, else mps
     if torch can use mps, else the CPU.
 
     For mps, the result has the index 0, because ``tensor.device`` has this
@@ -68,14 +68,14 @@ def pick_device(index: int = 0) -> torch.device:
 
 
 def set_device(index: int) -> None:
-    """Call ``torch.cuda.set_device``.  Do nothing for mps, which has one
+    """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one
     device."""
     if not _on_mps():
         torch.cuda.set_device(index)
 
 
 def dist_backend() -> str:
-    """Return the backend for ``torch.distributed.init_process_group``: 'nccl'
+    """Returns the backend for ``torch.distributed.init_process_group``: 'nccl'
     with CUDA, else 'gloo'.
 
     Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that
@@ -88,7 +88,7 @@ def dist_backend() -> str:
 
 
 def is_nccl_available() -> bool:
-    """Like ``torch.distributed.is_nccl_available``, but also return whether
+    """Like ``torch.distributed.is_nccl_available``, but also returns whether
     ``k2_mac.run`` lets gloo take the place of nccl."""
     return torch.distributed.is_nccl_available() or (
         _on_mps() and torch.distributed.is_gloo_available()
@@ -96,7 +96,7 @@ def is_nccl_available() -> bool:
 
 
 def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
-    """Call ``torch.multiprocessing.spawn``, unless torchrun started this
+    """Calls ``torch.multiprocessing.spawn``, unless torchrun started this
     program.
 
     If torchrun started this process, the function spawns no process and returns
@@ -115,23 +115,23 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any
 
 
 def double() -> torch.dtype:
-    """Return ``torch.float32`` on mps, which lacks float64, else
+    """Returns ``torch.float32`` on mps, which lacks float64, else
     ``torch.float64``."""
     return torch.float32 if _on_mps() else torch.float64
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return how many bytes tensors and k2's objects occupy on the GPU."""
+    """Returns how many bytes tensors and k2's objects occupy on the GPU."""
     if _on_mps():
         return torch.mps.current_allocated_memory()
     return torch.cuda.memory_allocated(device)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the peak of :func:`memory_allocated`, in bytes.
+    """Returns the peak of :func:`memory_allocated`, in bytes.
 
-    Old releases of torch record no peak for mps.  With these releases, return
-    :func:`memory_reserved`.
+    Old releases of torch record no peak for mps.  With these releases, the
+    result is that of :func:`memory_reserved`.
     """
     if _on_mps():
         try:
@@ -143,7 +143,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Reset the peak of :func:`max_memory_allocated`."""
+    """Resets the peak of :func:`max_memory_allocated`."""
     if _on_mps():
         torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
@@ -151,7 +151,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Return how many bytes the driver has given to the process, including
+    """Returns how many bytes the driver has given to the process, including
     torch's cache."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
@@ -159,7 +159,7 @@ def memory_reserved(device: Any = None) -> int:
 
 
 def empty_cache() -> None:
-    """Give the unused memory in torch's cache back to the driver."""
+    """Gives the unused memory in torch's cache back to the driver."""
     if _on_mps():
         torch.mps.empty_cache()
     else:
@@ -167,7 +167,7 @@ def empty_cache() -> None:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the GPU has done all work that was launched."""
+    """Waits until the GPU has done all work that was launched."""
     if _on_mps():
         torch.mps.synchronize()
     elif torch.cuda.is_available():
@@ -175,7 +175,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_bf16_supported() -> bool:
-    """Return whether the GPU computes with bfloat16; mps always does."""
+    """Returns whether the GPU computes with bfloat16; mps always does."""
     return _on_mps() or torch.cuda.is_bf16_supported()
 
 
@@ -187,7 +187,7 @@ def autocast(
 
 
 def is_autocast_enabled() -> bool:
-    """Return whether autocast is on for the GPU.
+    """Returns whether autocast is on for the GPU.
 
     Without an argument, ``torch.is_autocast_enabled`` answers for CUDA only.
     """
@@ -219,35 +219,35 @@ def custom_bwd(bwd: Callable) -> Callable:
 
 
 def device_count() -> int:
-    """Return the number of GPUs."""
+    """Returns the number of GPUs."""
     return 1 if _on_mps() else torch.cuda.device_count()
 
 
 def current_device() -> int:
-    """Return the index of the GPU that is used by default."""
+    """Returns the index of the GPU that is used by default."""
     return 0 if _on_mps() else torch.cuda.current_device()
 
 
 def get_device_name(device: Any = None) -> str:
-    """Return the name of the GPU; for mps, 'mps'."""
+    """Returns the name of the GPU; for mps, 'mps'."""
     return "mps" if _on_mps() else torch.cuda.get_device_name(device)
 
 
 def device(index: Any) -> contextlib.AbstractContextManager:
-    """Return a context manager that chooses the GPU ``index``; mps has one."""
+    """Returns a context manager that chooses the GPU ``index``; mps has one."""
     return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """Return the peak of :func:`memory_reserved`, which mps does not record:
-    return :func:`memory_reserved` there."""
+    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak,
+    the result of :func:`memory_reserved`."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.max_memory_reserved(device)
 
 
 def manual_seed(seed: int) -> None:
-    """Set the seed of the GPU's random numbers."""
+    """Sets the seed of the GPU's random numbers."""
     if _on_mps():
         torch.mps.manual_seed(seed)
     else:
@@ -255,7 +255,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Set the seed of the random numbers of all GPUs."""
+    """Sets the seed of the random numbers of all GPUs."""
     if _on_mps():
         torch.mps.manual_seed(seed)
     else:
@@ -263,17 +263,17 @@ def manual_seed_all(seed: int) -> None:
 
 
 def get_rng_state(device: Any = "cuda") -> torch.Tensor:
-    """Return the state of the GPU's random numbers."""
+    """Returns the state of the GPU's random numbers."""
     return torch.mps.get_rng_state() if _on_mps() else torch.cuda.get_rng_state(device)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the states of the random numbers of all GPUs."""
+    """Returns the states of the random numbers of all GPUs."""
     return [torch.mps.get_rng_state()] if _on_mps() else torch.cuda.get_rng_state_all()
 
 
 def set_rng_state(state: torch.Tensor, device: Any = "cuda") -> None:
-    """Set the state of the GPU's random numbers."""
+    """Sets the state of the GPU's random numbers."""
     if _on_mps():
         torch.mps.set_rng_state(state)
     else:
@@ -281,7 +281,7 @@ def set_rng_state(state: torch.Tensor, device: Any = "cuda") -> None:
 
 
 def set_rng_state_all(states: list[torch.Tensor]) -> None:
-    """Set the states of the random numbers of all GPUs; mps takes the first."""
+    """Sets the states of the random numbers of all GPUs; mps takes the first."""
     if _on_mps():
         torch.mps.set_rng_state(states[0])
     else:

@@ -21,7 +21,7 @@ _GRAPHS = ("ctc_graph", "ctc_topo", "levenshtein_graph", "linear_fsa", "trivial_
 
 
 def install() -> None:
-    """Replace the functions, if the GPU of this machine is mps."""
+    """Replaces the functions, if the GPU of this machine is mps."""
     if not on_mps():
         return
     install_ctc_loss()
@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def install_in_k2() -> None:
-    """Make k2 accept the devices of CUDA, if the GPU is mps."""
+    """Makes k2 accept the devices of CUDA, if the GPU is mps."""
     import k2
 
     if on_mps():
@@ -53,7 +53,7 @@ def install_in_k2() -> None:
 
 
 def _replace(owner: Any, name: str, replacement: Callable) -> None:
-    """Replace ``owner.name`` by a function that calls ``replacement(original, ...)``."""
+    """Replaces ``owner.name`` by a function that calls ``replacement(original, ...)``."""
     original = getattr(owner, name)
     if hasattr(original, _MARK):
         return
@@ -100,7 +100,7 @@ def _restored(storage: torch.UntypedStorage, location: str) -> Any:
 
 
 def _with_gloo(original: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Start a group of processes, with gloo instead of nccl."""
+    """Starts a group of processes, with gloo instead of nccl."""
     distributed.enable()
     args = tuple(_gloo(value) for value in args)
     if "backend" in kwargs:
@@ -111,7 +111,7 @@ def _with_gloo(original: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _gloo(value: Any) -> Any:
-    """Return 'gloo' for 'nccl', and for several backends with nccl, like 'cpu:gloo,cuda:nccl'."""
+    """Returns 'gloo' for 'nccl', and for several backends with nccl, like 'cpu:gloo,cuda:nccl'."""
     if isinstance(value, str):
         backends = [backend.rpartition(":")[2] for backend in value.lower().split(",")]
         return "gloo" if "nccl" in backends else value
@@ -127,7 +127,7 @@ def _parallel(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Make a DistributedDataParallel.  A process of any rank uses mps:0."""
+    """Makes a DistributedDataParallel.  A process of any rank uses mps:0."""
     if any(parameter.is_mps for parameter in module.parameters()):
         device_ids = device_ids and [0]
         output_device = None if output_device is None else 0

@@ -16,7 +16,7 @@ _FILE = "k2mps.json"
 
 
 def build_info() -> dict[str, Any]:
-    """Return the origin of this k2 and how it was built.
+    """Returns the origin of this k2 and how it was built.
 
     Returns:
       A dict with these keys.  An unknown value is None.
@@ -59,14 +59,14 @@ def build_info() -> dict[str, Any]:
 
 
 def describe() -> str:
-    """Return `build_info` as text, one line for each value."""
+    """Returns `build_info` as text, one line for each value."""
     return "\n".join(
         f"{name}: {'unknown' if value is None else value}" for name, value in build_info().items()
     )
 
 
 def _record() -> dict[str, Any]:
-    """Return the content of the packager's file, or an empty dict."""
+    """Returns the content of the packager's file, or an empty dict."""
     folder = Path(_k2.__file__).parent
     text = None
     if (folder / _FILE).is_file():

@@ -344,25 +344,41 @@ class _Rules(ast.NodeTransformer):
             return node
         [op], left, [right] = node.ops, node.left, node.comparators
         if isinstance(op, (ast.Eq, ast.NotEq)):
-            for cuda, other in ((right, left), (left, right)):
-                if is_cuda(cuda) and not isinstance(other, ast.Constant):
-                    both = ast.Tuple([cuda, ast.Constant(_of_mps(cuda.value))], ast.Load())
-                    new = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
-                    new = ast.copy_location(ast.Compare(other, [new], [both]), node)
-                    return self._whole(new, node, '== "cuda"')
+            return self._change_equality(node, left, right)
         if not isinstance(op, (ast.In, ast.NotIn)):
             return node
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            values = [element.value for element in right.elts if is_cuda(element)]
-            if values and not any(_of_mps(value) in _texts(right) for value in values):
-                right.elts += [ast.Constant(_of_mps(value)) for value in values]
-                return self._whole(node, node, 'in ("cuda", ...)')
-        elif is_cuda(left) and left.value == "cuda" and not isinstance(right, ast.Constant):
-            new = ast.Call(self._function("mentions_gpu", node), [right], [])
-            if isinstance(op, ast.NotIn):
-                new = ast.UnaryOp(ast.Not(), new)
-            return self._whole(ast.copy_location(new, node), node, '"cuda" in')
+            return self._change_membership(node, right)
+        return self._change_mention(node, left, right)
+
+    def _change_equality(self, node: ast.Compare, left: ast.AST, right: ast.AST) -> ast.AST:
+        """Changes `x == "cuda"` into `x in ("cuda", "mps")`."""
+        for cuda, other in ((right, left), (left, right)):
+            if is_cuda(cuda) and not isinstance(other, ast.Constant):
+                both = ast.Tuple([cuda, ast.Constant(_of_mps(cuda.value))], ast.Load())
+                op = ast.In() if isinstance(node.ops[0], ast.Eq) else ast.NotIn()
+                new = ast.copy_location(ast.Compare(other, [op], [both]), node)
+                return self._whole(new, node, '== "cuda"')
         return node
+
+    def _change_membership(
+        self, node: ast.Compare, right: ast.Tuple | ast.List | ast.Set
+    ) -> ast.AST:
+        """Changes `x in ("cuda", "xpu")` into `x in ("cuda", "xpu", "mps")`."""
+        values = [element.value for element in right.elts if is_cuda(element)]
+        if not values or any(_of_mps(value) in _texts(right) for value in values):
+            return node
+        right.elts += [ast.Constant(_of_mps(value)) for value in values]
+        return self._whole(node, node, 'in ("cuda", ...)')
+
+    def _change_mention(self, node: ast.Compare, left: ast.AST, right: ast.AST) -> ast.AST:
+        """Changes `"cuda" in x` into `_gpu.mentions_gpu(x)`."""
+        if not is_cuda(left) or left.value != "cuda" or isinstance(right, ast.Constant):
+            return node
+        new = ast.Call(self._function("mentions_gpu", node), [right], [])
+        if isinstance(node.ops[0], ast.NotIn):
+            new = ast.UnaryOp(ast.Not(), new)
+        return self._whole(ast.copy_location(new, node), node, '"cuda" in')
 
     def _asks(self, test: ast.AST) -> list[ast.AST]:
         """Returns the nodes of a condition that ask whether there is CUDA."""
@@ -468,7 +484,7 @@ class _Rules(ast.NodeTransformer):
             return node
         if name in _DEVICE_FIRST and _hides_its_device(node):
             return self._whole(self._with_function(node, "translated"), node, name)
-        self._arguments(node, name)
+        self._change_devices(node, name)
         if self._kaldifeat and dotted(node.func).split(".")[-1] == "fbank":
             return self._whole(self._with_function(node, "features"), node, "kaldifeat")
         if asks_for_float64 or _may_convert_float64(node, name):
@@ -491,7 +507,7 @@ class _Rules(ast.NodeTransformer):
             ast.Call(self._function(name, node.func), [node.func, *node.args], node.keywords), node
         )
 
-    def _arguments(self, node: ast.Call, name: str) -> None:
+    def _change_devices(self, node: ast.Call, name: str) -> None:
         """Changes the arguments of a call that are devices."""
         of_library = name.partition(".")[0] in LIBRARIES
         starts = isinstance(node.func, ast.Attribute) and node.func.attr == "startswith"

@@ -21,8 +21,8 @@ from importlib.machinery import SourceFileLoader
 
 from k2_mac.hook import NEVER, VARIABLE, Hook
 
-# The processes of a program read this variable.  It says that the summary has been printed.
-_TOLD = "K2_MAC_RUN_TOLD"
+# The environment variable that tells a program's processes that the summary has been printed.
+_SUMMARY_PRINTED = "K2_MAC_RUN_TOLD"
 
 
 def main(argv: list[str]) -> int | None:
@@ -120,7 +120,7 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
         module, code = _script(hook, os.path.abspath(name))
     sys.argv[:] = [module.__file__ if program[0] == "-m" else name, *arguments]
     if not options.quiet:
-        _tell(hook, module.__file__)
+        _print_summary(hook, module.__file__)
     sys.modules["__main__"] = module
     _hide_our_frames(module)
     exec(code, module.__dict__)
@@ -191,15 +191,15 @@ def _root_of_package(name: str) -> str:
     return os.path.dirname(path) if found.submodule_search_locations else path
 
 
-def _tell(hook: Hook, path: str) -> None:
+def _print_summary(hook: Hook, path: str) -> None:
     """Prints the summary, once for a program and all of its processes."""
-    if os.environ.get("LOCAL_RANK", "0") != "0" or _TOLD in os.environ:
+    if os.environ.get("LOCAL_RANK", "0") != "0" or _SUMMARY_PRINTED in os.environ:
         return
     from k2_mac import summary
 
     lines = summary.lines(hook, path)
     if lines:
-        os.environ[_TOLD] = "1"
+        os.environ[_SUMMARY_PRINTED] = "1"
     hooks = (os.path.join(folder, "k2_mac_run.pth") for folder in sys.path)
     if lines and not any(map(os.path.isfile, hooks)):
         lines.append("k2_mac_run.pth is not installed, so other processes run unchanged")

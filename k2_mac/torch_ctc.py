@@ -21,7 +21,7 @@ _Lengths = torch.Tensor | Sequence[int]
 
 
 def install_ctc_loss(force: bool = False) -> None:
-    """Replace ``torch.nn.functional.ctc_loss`` by :func:`ctc_loss`.
+    """Replaces ``torch.nn.functional.ctc_loss`` by :func:`ctc_loss`.
 
     ``torch.nn.CTCLoss`` then calls :func:`ctc_loss` too.  From release 2.14 on,
     torch has its own kernel for mps, so without ``force`` this function
@@ -39,7 +39,7 @@ def install_ctc_loss(force: bool = False) -> None:
 
 
 def uninstall_ctc_loss() -> None:
-    """Undo :func:`install_ctc_loss`."""
+    """Undoes :func:`install_ctc_loss`."""
     F.ctc_loss = _torch_ctc_loss
 
 
@@ -49,7 +49,7 @@ def _check(right: bool, text: str) -> None:
 
 
 def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> list[int]:
-    """Check lengths and return them as a list.
+    """Checks lengths and returns them as a list.
 
     Args:
       lengths:
@@ -78,7 +78,7 @@ def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> list[int]:
 def _labels(
     targets: torch.Tensor, lengths: list[int], num_labels: int, blank: int
 ) -> list[list[int]]:
-    """Return the labels of each sequence, renumbered so that the blank is 0."""
+    """Returns the labels of each sequence, renumbered so that the blank is 0."""
     _check(not targets.is_floating_point(), f"targets must be integers. Given: {targets.dtype}")
     rows = targets.cpu()
     if rows.ndim == 2:
@@ -98,7 +98,7 @@ def _labels(
 
 
 def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _Lengths) -> None:
-    """Refuse labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
+    """Refuses labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
     if log_probs.ndim == 0 or targets.device.type != "cpu" or targets.is_floating_point():
         return
     labels, classes = targets, log_probs.shape[-1]
@@ -188,7 +188,7 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> torch.Tensor:
-    """Compute ``torch.nn.functional.ctc_loss``, on mps too.
+    """Computes ``torch.nn.functional.ctc_loss``, on mps too.
 
     The arguments, the loss and the gradients are those of torch's function.
     k2 computes the loss on mps, and torch computes the loss on other devices.
@@ -225,7 +225,7 @@ def _ctc_loss(
     reduction: str,
     zero_infinity: bool,
 ) -> torch.Tensor:
-    """Compute ctc_loss() of tensors on mps."""
+    """Computes ctc_loss() of tensors on mps."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     scores = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)

@@ -17,7 +17,7 @@ _NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
 def on_mps() -> bool:
-    """Return whether the GPU of this machine is mps."""
+    """Returns whether the GPU of this machine is mps."""
     global _found
     # torch.compile cannot trace a question for a device, so the answer yes is kept.
     if not _found:
@@ -26,7 +26,7 @@ def on_mps() -> bool:
 
 
 def map_device(value: Any) -> Any:
-    """Return 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps for a device of CUDA.
+    """Returns 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps for a device of CUDA.
 
     In a dict, such as a ``map_location``, the function translates the values.  Other values are
     returned as they are.
@@ -43,7 +43,7 @@ def map_device(value: Any) -> Any:
 
 
 def torch_device(*args: Any, **kwargs: Any) -> torch.device:
-    """Like ``torch.device``, but return ``mps:0`` for each device of CUDA.
+    """Like ``torch.device``, but returns ``mps:0`` for each device of CUDA.
 
     As ``k2_mac.pick_device``, the function gives mps an index, because the devices of tensors have
     one.
@@ -55,24 +55,24 @@ def torch_device(*args: Any, **kwargs: Any) -> torch.device:
 
 
 def is_gpu(value: Any) -> bool:
-    """Return ``value.is_cuda``, or whether a value is on mps."""
+    """Returns ``value.is_cuda``, or whether a value is on mps."""
     return value.is_cuda or bool(getattr(value, "is_mps", False))
 
 
 def mentions_gpu(container: Any) -> bool:
-    """Return whether 'cuda' is in a text or a container, or 'mps' on a machine with mps."""
+    """Returns whether 'cuda' is in a text or a container, or 'mps' on a machine with mps."""
     return "cuda" in container or (on_mps() and "mps" in container)
 
 
 def translated(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call a function with :func:`map_device` of each argument."""
+    """Calls a function with :func:`map_device` of each argument."""
     return function(
         *map(map_device, args), **{name: map_device(value) for name, value in kwargs.items()}
     )
 
 
 def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call a function that makes a tensor; if the tensor would be on mps, make no float64."""
+    """Calls a function that makes a tensor; if the tensor would be on mps, makes no float64."""
     device = kwargs.get("device")
     if device is None:
         # Without this argument, the new tensor is on the device of the tensor it is made from.
@@ -89,7 +89,7 @@ def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def features(extractor: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Call an extractor of kaldifeat, which computes on CUDA or the CPU only.
+    """Calls an extractor of kaldifeat, which computes on CUDA or the CPU only.
 
     The samples go from mps to the CPU, and the features go back to mps.
     """
@@ -101,14 +101,14 @@ def features(extractor: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def features_device(device: Any) -> Any:
-    """Return the device on which kaldifeat computes features for a model on a device."""
+    """Returns the device on which kaldifeat computes features for a model on a device."""
     return torch.device("cpu") if torch.device(map_device(device)).type == "mps" else device
 
 
 def arguments_of_to(
     tensor: torch.Tensor, args: tuple, kwargs: dict
 ) -> tuple[torch.Tensor, tuple, dict]:
-    """Translate the tensor and the arguments of ``tensor.to(...)``.
+    """Translates the tensor and the arguments of ``tensor.to(...)``.
 
     Devices of CUDA become mps.  Where the result would be float64 on mps, it becomes float32.
     """
@@ -129,7 +129,7 @@ def arguments_of_to(
 
 
 def _is_mps(values: tuple, tensor: torch.Tensor) -> bool:
-    """Return whether ``tensor.to(*values)`` is on mps."""
+    """Returns whether ``tensor.to(*values)`` is on mps."""
     for value in values:
         if isinstance(value, torch.Tensor):
             return value.device.type == "mps"

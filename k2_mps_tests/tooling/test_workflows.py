@@ -6,6 +6,7 @@ Only GitHub can run the workflows.  The tests check them without running them.
 import json
 import os
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,24 @@ def scripts() -> list[str]:
 def test_findings_do_not_fail_the_job_that_looks_for_them(name):
     accepted = re.findall(r"case \$status in 0 \| (\d+)\) ;;", (FOLDER / name).read_text())
     assert accepted == [str(FINDINGS[name])]
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_the_step_that_reads_torch_fails_if_the_program_fails(status, tmp_path):
+    """The second run of the program prints the findings as text; status 1 is a finding."""
+    [step] = [step for step in steps(FOLDER / "torch.yml") if step.get("id") == "read"]
+    python = f"""#!/bin/sh
+case $* in
+  *--json) echo '{{"version": "9", "known": "9", "facts": []}}' ;;
+  *) echo "torch 9"; exit {status} ;;
+esac
+"""
+    support.write(tmp_path, {".venv/bin/python": python})
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    environment = {**os.environ, "GITHUB_OUTPUT": str(tmp_path / "output")}
+    ran = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment)
+    assert ran.returncode == (0 if status < 2 else 1)
+    assert "torch 9\n" in (tmp_path / "facts.md").read_text()
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
@@ -246,3 +265,14 @@ def test_the_page_explains_each_file_of_ci():
     assert explained == files - {"README.md"}
     caller = (ROOT / ".ci/run").read_text()
     assert "../ci/run" in caller
+
+
+def test_the_page_quotes_what_makes_each_product():
+    """A cell that links a file has the form "[NAME](FILE): `QUOTE`, `QUOTE`; REMARK"."""
+    quotes = []
+    for _, cell in table_of("## Each product is made from the real tree"):
+        for file, text in re.findall(r"\[[^]]+\]\(([^)]+)\): ([^;]+)", cell):
+            script = " ".join((ROOT / "ci" / file).read_text().replace("\\\n", " ").split())
+            quotes += [(file, quote, quote in script) for quote in re.findall("`([^`]+)`", text)]
+    assert len(quotes) > 20
+    assert [quote for quote in quotes if not quote[2]] == []

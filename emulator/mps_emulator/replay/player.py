@@ -186,7 +186,7 @@ class Judge:
             buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
             for buffer, content in found.items()
         }
-        return {buffer: found for buffer, found in compared.items() if found is not None}
+        return {buffer: result for buffer, result in compared.items() if result is not None}
 
     def difference(self, command, buffer, found, expected):
         """Returns the Difference of a buffer, or None if its contents are as expected.

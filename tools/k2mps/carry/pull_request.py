@@ -56,15 +56,10 @@ def make(
     with begin(project, checkout) as transaction:
         series = patch_folder.load(project.patches)
         alone = is_fix(group) and not in_series
-        chosen = [
-            patch for patch in _of_group(series, group) if not alone or stands_alone(patch.name)
-        ]
+        chosen = _chosen(series, group, alone)
         pin = transaction.pin
         commits = checkout.commits(f"{pin.commit}..{transaction.tip()}")
-        end = series.patches.index(chosen[-1]) + 1
-        pairs = [*zip(commits, series.patches[:end])]
-        if alone:
-            pairs = [pair for pair in pairs if pair[1] in chosen or pair[1].name == _TO_BUILD]
+        pairs = _with_needed([*zip(commits, series.patches)], chosen, alone)
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
@@ -74,13 +69,14 @@ def make(
         for part in _parts(pairs, series, squash):
             commit, last = part[-1]
             tree = _alone(checkout, tree, part) if alone else commit.tree
-            patches = [patch for _, patch in part]
-            if patches[0] == chosen[0] and made:
+            if part[0][1] == chosen[0] and made:
                 # The commits of earlier groups are below the pull request, and not part of it.
                 base = checkout.objects.import_commits(made)
                 made = []
             author = f"{commit.author} {commit.when}" if last.date and not squash else sender
+            # Of the group of the patch to build, a group that stands alone has only that patch.
             is_whole_group = squash and (not alone or last in chosen)
+            patches = [patch for _, patch in part]
             message = _squashed(project, series, patches) if is_whole_group else _message(last)
             parent = "" if made else base
             entries = {"": Entry(TREE_MODE, tree)}
@@ -89,8 +85,12 @@ def make(
     return Submission(base, tip, _cover(project, chosen, group))
 
 
-def _of_group(series: Series, group: str) -> list[Patch]:
-    """Returns the patches of a group, or all patches if `group` is empty."""
+def _chosen(series: Series, group: str, alone: bool) -> list[Patch]:
+    """Returns the patches of a group, or all patches if `group` is empty.
+
+    Args:
+      alone: whether to leave out the patches that need the groups before, see `stands_alone`.
+    """
     patches = [
         patch for patch in series.patches if not group or series.groups.get(patch.name) == group
     ]
@@ -100,7 +100,25 @@ def _of_group(series: Series, group: str) -> list[Patch]:
             why="a group begins with a comment like '# device: text'",
             next_command="name a group of patches/series",
         )
-    return patches
+    return [patch for patch in patches if not alone or stands_alone(patch.name)]
+
+
+def _with_needed(
+    pairs: Sequence[tuple[Commit, Patch]], chosen: Sequence[Patch], alone: bool
+) -> list[tuple[Commit, Patch]]:
+    """Returns the commits and patches of the chosen patches, and of those below them.
+
+    Args:
+      pairs: the commits and patches of the series.
+      alone: whether only the patch that k2 needs to build is below them, instead of all earlier
+        patches.
+    """
+    end = [patch for _, patch in pairs].index(chosen[-1]) + 1
+    return [
+        (commit, patch)
+        for commit, patch in pairs[:end]
+        if not alone or patch in chosen or patch.name == _TO_BUILD
+    ]
 
 
 def _parts(

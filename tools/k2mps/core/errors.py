@@ -1,13 +1,13 @@
 """The errors that the tool reports, with the exit codes for scripts.
 
 An error names what failed, the probable cause, and the command to run next.  The command line
-prints an error, and exits with its code.  `k2_mps_tests.docs` writes the table of the codes from
-the docstrings of the classes.
+prints an error, and exits with its exit code.  `k2_mps_tests.docs` writes the table of the exit
+codes from the docstrings of the classes.
 
 Exit codes are part of the interface: a number never gets a second meaning.  0 is success, and 2 is
-a wrong command line.  A class without its own code exists because some code of the tool catches it.
-Every function can raise `K2mpsError`.  So docstrings list only the subclasses that a caller may
-want to catch.
+a wrong command line.  A class without its own exit code exists because a function of the tool
+catches it.  Every function can raise `K2mpsError`.  So docstrings list only the subclasses that a
+caller may want to catch.
 """
 
 import signal

@@ -393,15 +393,7 @@ def _read(
         if kind == "skipped":
             reasons[tags[kind].get("message") or "no reason given"] += 1
     bad = counts["failure"] + counts["error"]
-    broken = ""
-    if suite.file and counts["skipped"] and not bad and outcome.status in (0, _NOTHING_COLLECTED):
-        pass  # All tests of a file may be for another system, or for another torch.
-    elif outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):
-        broken = "no test was collected"
-    elif outcome.status != 0 and not bad:
-        broken = f"pytest ended with status {outcome.status}"
-    elif not counts["passed"] and not bad:
-        broken = "every test was skipped"
+    broken = "" if bad else _fault_of(suite, outcome.status, counts)
     return Result(
         suite,
         passed=counts["passed"],
@@ -414,3 +406,19 @@ def _read(
         without_k2=without_k2,
         broken=broken,
     )
+
+
+def _fault_of(suite: Suite, status: int, counts: Mapping[str, int]) -> str:
+    """Returns what is wrong with a run in which no test failed; empty if nothing is.
+
+    Args:
+      status: pytest's exit status.
+      counts: the number of tests of each kind: "passed" or "skipped".
+    """
+    if status not in (0, _NOTHING_COLLECTED):
+        return f"pytest ended with status {status}"
+    if suite.file and counts["skipped"]:
+        return ""  # All tests of a file may be for another system, or for another torch.
+    if status == _NOTHING_COLLECTED or not (counts["passed"] or counts["skipped"]):
+        return "no test was collected"
+    return "" if counts["passed"] else "every test was skipped"

@@ -208,9 +208,9 @@ def _comments(text: Sequence[str], names: Sequence[str]) -> tuple[dict[str, list
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     """Whether patch `name` may edit a file that patch `owner` adds.
 
-    The group of `name` must be later than the group of `owner`.  Then the two patches are in
-    different pull requests.  In the group of `owner`, a patch may if it is left out where the group
-    stands alone.
+    A patch of a later group may, because the two patches are in different pull requests.  A patch
+    of the same group may only if it is not part of the group that applies to the pinned commit, see
+    `stands_alone`.
     """
     mine, others = groups.get(name), groups.get(owner)
     if not mine or not others:

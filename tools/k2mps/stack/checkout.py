@@ -264,9 +264,10 @@ class Checkout:
         )
 
     def exchanged(self, edited: Sequence[str]) -> list[str]:
-        """Returns the edited files where a folder is, or a file where their folder was.
+        """Returns the edited files that have become folders, or whose folders have become files.
 
-        `git stash`, `restore` and `checkout` delete what is there, if git does not track it.
+        `git stash`, `restore` and `checkout` delete the new folders and files, if git does not
+        track them.
         """
         return [path for path in edited if _is_exchanged(self.directory, path)]
 
@@ -466,7 +467,7 @@ class Checkout:
 
 
 def _is_exchanged(checkout: Path, path: str) -> bool:
-    """Whether a folder is where the checkout's commit has a file, or a file where it has a folder.
+    """Whether a file of the checkout's commit has become a folder, or one of its folders a file.
 
     Args:
       path: the file's path in the commit.

@@ -90,15 +90,18 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
         before = Counter(map(_origin, checkout.commits(tip, "--not", *present)))
         for commit in missing:
             origin = _origin(commit)
+            is_gone = before[origin] > found[origin]
             # A commit of a patch is dropped with the patch.  If the commit was reworded or
             # squashed, the branch still has its changes.
-            if (
-                before[origin] > found[origin]
-                and not extraction.name_of(commit)
-                and pick(checkout.objects, commit, tree) != (tree, [])
-            ):
+            is_of_user = not extraction.name_of(commit)
+            if is_gone and is_of_user and not _has_changes(checkout, tree, commit):
                 left_out.setdefault((origin, commit.tree), commit)
     return [*left_out.values()]
+
+
+def _has_changes(checkout: Checkout, tree: str, commit: Commit) -> bool:
+    """Whether a tree has the changes of a commit: a cherry-pick of the commit changes nothing."""
+    return pick(checkout.objects, commit, tree) == (tree, [])
 
 
 def _origin(commit: Commit) -> tuple[str, str, str]:
@@ -128,17 +131,14 @@ def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
 
 
 def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
-    """Returns the files of the patches, among the files `removed`, whose changes a new pin has.
-
-    The merge of such a patch with the new pin changes nothing.
-    """
+    """Returns the files of the patches, among the files `removed`, whose changes a new pin has."""
     checkout, files = transaction.checkout, set()
     if not removed or pin.commit == transaction.pin.commit or not transaction.applied:
         return files
     tree = checkout.tree_of(pin.commit)
     for commit in checkout.commits(f"{transaction.pin.commit}..{transaction.applied.tip}"):
         path = f"patches/{extraction.name_of(commit)}"
-        if path in removed and pick(checkout.objects, commit, tree) == (tree, []):
+        if path in removed and _has_changes(checkout, tree, commit):
             changes = checkout.changes_of([commit])[commit.id]
             files |= {path, *(f"patches/files/{change.path}" for change in changes)}
             checkout.reporter.info(f"k2 has the changes of {path} at {pin.commit[:12]}")
@@ -165,22 +165,29 @@ def _check_branch(transaction: Transaction) -> None:
         return
     if head.tip:
         transaction.check_in_the_way(head.tip)  # The advice is to check out the branch.
-    back = checkout.checkout_of_branch()
-    if not head.tip:
-        back = "k2mps apply, then make your change there"
-    elif not head.branch and checkout.commits("-1", head.commit)[0].ours:
-        # A killed run has not moved the branch yet, or the user looks at a patch's commit.
-        back = back if transaction.user_commits() else "k2mps apply"
-    elif not (head.branch or checkout.is_ancestor(head.commit, head.tip)):
-        # HEAD is detached: perhaps no branch leads to its commits.
-        back = f"{checkout.branch_for(head.commit)}; {back}"
-        if checkout.is_ancestor(head.tip, head.commit):
-            back += f"; {checkout.git_command} merge --ff-only {head.commit[:12]}"
     raise errors.K2mpsError(
         f"{checkout.directory} is not on branch {BRANCH}",
         why="patches are made from the commits on that branch",
-        next_command=back,
+        next_command=_way_back(transaction),
     )
+
+
+def _way_back(transaction: Transaction) -> str:
+    """Returns the advice how to get from another branch or commit to branch k2-mps."""
+    checkout, head = transaction.checkout, transaction.head
+    if not head.tip:
+        return "k2mps apply, then make your change there"
+    back = checkout.checkout_of_branch()
+    if not head.branch and checkout.commits("-1", head.commit)[0].ours:
+        # A killed run has not moved the branch yet, or the user looks at a patch's commit.
+        return back if transaction.user_commits() else "k2mps apply"
+    if head.branch or checkout.is_ancestor(head.commit, head.tip):
+        return back
+    # HEAD is detached: perhaps no branch leads to its commits.
+    keep = checkout.branch_for(head.commit)
+    if not checkout.is_ancestor(head.tip, head.commit):
+        return f"{keep}; {back}"
+    return f"{keep}; {back}; {checkout.git_command} merge --ff-only {head.commit[:12]}"
 
 
 def _check_base(transaction: Transaction, pin: Pin) -> None:

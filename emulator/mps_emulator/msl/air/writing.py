@@ -59,13 +59,21 @@ _CONVERSION = re.compile(
     r"(?P<result>%\S+) = (?P<kind>sitofp|uitofp|fptosi|fptoui) (?P<value>.+) to (?P<type>.+)"
 )
 _SHORT = {"half": "f16", "bfloat": "bf16", "float": "f32"}
-# What LLVM 14 does not know, and attributes of values, which AIR does not need.
+# Words that LLVM 14 does not know, and attributes of values.  AIR needs neither.
 _NEWER = re.compile(
     r"\b(?:noundef|zeroext|signext|nocapture|noalias|nonnull|readonly|writeonly|immarg|nneg"
     r"|disjoint|captures\([^()]*\)|range\([^()]*\)|dereferenceable\(\d+\)|align \d+) "
 )
 
 DEVICE, CONSTANT, THREADGROUP = 1, 2, 3
+_IN_DEVICE = f"ptr addrspace({DEVICE})"
+_IN_CONSTANT = f"ptr addrspace({CONSTANT})"
+_NAMED_POINTER = re.compile(rf"{re.escape(_IN_DEVICE)} (%[\w.]+|@[\w.$]+)")
+# An expression, not an instruction, that computes a pointer from one to `constant` memory.
+_COMPUTED_POINTER = re.compile(
+    rf"{re.escape(_IN_DEVICE)}"
+    rf" (getelementptr (?:inbounds )?\([^()]*{re.escape(_IN_CONSTANT)})"
+)
 
 
 # ---- Before clang's passes
@@ -257,44 +265,50 @@ def _without_newer(line):
 
 
 def _move_constants(lines, constants, kernel):
-    """Moves pointers to `constant` memory to its address space.
+    """Returns the lines with each pointer to `constant` memory in its address space.
 
-    clang's passes do not distinguish `constant` from `device` memory.
+    clang's passes do not distinguish `constant` from `device` memory, so all these pointers are in
+    the address space of `device` memory before.  Raises ToolError if a pointer may be to either.
 
-    constants: the names of pointers to `constant` memory.
+    constants: the names of the global variables and parameters in `constant` memory.
     """
-    pattern = re.compile(rf"ptr addrspace\({DEVICE}\) (%[\w.]+|@[\w.$]+)")
-    nested = re.compile(
-        rf"ptr addrspace\({DEVICE}\) (getelementptr (?:inbounds )?\([^()]*"
-        rf"ptr addrspace\({CONSTANT}\))"
-    )
-    moved = f"ptr addrspace({CONSTANT})"
-
-    def replace(line):
-        line = pattern.sub(
-            lambda found: f"{moved} {found[1]}" if found[1] in constants else found[0], line
-        )
-        line = nested.sub(rf"{moved} \1", line)
-        if " = phi ptr " in line and constants & set(re.findall(r"[%@][\w.$]+", line)):
-            line = line.replace(f"ptr addrspace({DEVICE})", moved)
-        return line
-
     while True:
-        lines = list(map(replace, lines))
-        found = {
+        lines = [_with_constants(line, constants) for line in lines]
+        # The results of these instructions are in the same memory as their operands.
+        computed = {
             line.split()[0]
             for line in lines
-            if moved in line and re.match(r"\s*%\S+ = (getelementptr|phi|select|freeze) ", line)
+            if _IN_CONSTANT in line
+            and re.match(r"\s*%\S+ = (getelementptr|phi|select|freeze) ", line)
         }
-        if found <= constants:
+        if computed <= constants:
             break
-        constants |= found
+        constants = constants | computed
     for line in lines:
-        mixed = moved in line and f"ptr addrspace({DEVICE})" in line and "call" not in line
-        operands = re.findall(r"\[ (\S+),", line) if " = phi ptr " in line and moved in line else []
-        if mixed or any(name[0] == "%" and name not in constants for name in operands):
+        if _may_be_either(line, constants):
             raise ToolError(f"{kernel}: a pointer to device or to constant memory: {line}")
     return lines
+
+
+def _with_constants(line, constants):
+    """Returns a line with the pointers of these names in the address space of `constant` memory."""
+    line = _NAMED_POINTER.sub(
+        lambda found: f"{_IN_CONSTANT} {found[1]}" if found[1] in constants else found[0], line
+    )
+    line = _COMPUTED_POINTER.sub(rf"{_IN_CONSTANT} \1", line)
+    if " = phi ptr " in line and constants & set(re.findall(r"[%@][\w.$]+", line)):
+        line = line.replace(_IN_DEVICE, _IN_CONSTANT)
+    return line
+
+
+def _may_be_either(line, constants):
+    """Whether a line makes a pointer that may be to `device` memory or to `constant` memory."""
+    if _IN_CONSTANT not in line:
+        return False
+    if _IN_DEVICE in line and "call" not in line:
+        return True
+    operands = re.findall(r"\[ (\S+),", line) if " = phi ptr " in line else []
+    return any(name[0] == "%" and name not in constants for name in operands)
 
 
 def _in_air(line):

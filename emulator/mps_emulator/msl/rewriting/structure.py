@@ -194,6 +194,10 @@ class Structure:
         return head
 
     def _classify(self, brace, outer):
+        """Returns the kind and the name of the Scope that a { begins, from the text before the {.
+
+        outer: the Scope around the {.
+        """
         head = self._head(brace)
         texts = [self.text(index) for index in head]
         before = self.text(self.previous(brace))
