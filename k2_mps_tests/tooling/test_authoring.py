@@ -303,7 +303,7 @@ def test_a_filter_that_would_drop_lines_is_refused(sandbox, k2, command):
     error = sandbox.fails(1, *command)
     assert f"filter=short applies to {CONTEXT}" in error
     assert (snapshot(k2), patches(sandbox)) == before
-    support.shell(sandbox.root, re.search("next: (echo .*), which removes", error)[1])
+    (k2 / ".git/info/attributes").unlink()
     sandbox.ok(*command)
     assert "secret" in git(k2, "show", f"k2-mps:{CONTEXT}")
 

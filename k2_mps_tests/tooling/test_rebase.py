@@ -35,8 +35,9 @@ def test_the_commands_of_git_are_printed(sandbox, k2):
     url = sandbox.upstream.as_uri()
     assert re.findall(r"^\+ (.*)$", out, re.MULTILINE) == [
         f"git -C {k2} fetch {url} refs/heads/master",
-        f"git -C {k2} -c core.hooksPath=/dev/null -c merge.default=text"
-        " -c rebase.updateRefs=false rebase --merge --no-autostash --no-gpg-sign"
+        f"git -C {k2} -c core.hooksPath=/dev/null -c i18n.commitEncoding=UTF-8"
+        " -c merge.default= -c merge.renormalize=false -c rebase.updateRefs=false"
+        " rebase --merge --strategy=ort --no-autostash --no-gpg-sign"
         f" --onto {onto} {sandbox.pin} k2-mps",
         f"k2mps export --onto {onto[:12]}",
     ]

@@ -74,13 +74,21 @@ def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):
     assert git(k2, "rev-parse", "theirs") == theirs
 
 
-def test_a_hook_or_white_space_does_not_change_the_patches(sandbox, k2):
-    """`git am` strips blanks, a hook may write each message, and a key may be missing."""
+def test_settings_and_hooks_of_the_user_do_not_change_the_patches(sandbox, k2):
+    """`git am` strips blanks, a hook writes each message, a driver drops edits, no key is there."""
     support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "blanks   \n")
-    sandbox.ok("new", "blanks: keep them")
+    sandbox.ok("new", "blanks: keep α")
     support.write(k2, {".git/hooks/prepare-commit-msg": "#!/bin/sh\necho changed > $1\n"})
     (k2 / ".git/hooks/prepare-commit-msg").chmod(0o755)
-    for setting in ("rebase.backend=apply", "apply.whitespace=fix", "commit.gpgSign=true"):
+    for setting in (
+        "rebase.backend=apply",
+        "apply.whitespace=fix",
+        "commit.gpgSign=true",
+        "i18n.commitEncoding=ISO-8859-1",
+        "merge.text.driver=true",
+        "merge.default=text",
+        "pull.twohead=ours",
+    ):
         git(k2, "config", *setting.split("="))
     git(k2, "config", "gpg.program", "false")
     before = git(k2, "log", "--format=%B", f"{sandbox.pin}..k2-mps")
@@ -99,7 +107,9 @@ def test_an_attribute_that_would_drop_edits_is_refused(sandbox, k2):
     error = sandbox.fails(1, "rebase", "--onto", onto)
     assert "merge=ours applies to k2/csrc/array.cu" in error
     assert (snapshot(k2), patches(sandbox)) == before
-    support.shell(sandbox.root, re.search("next: (echo .*), which removes", error)[1])
+    (show,) = re.findall("until (git .*) prints unspecified", error)
+    assert support.output("sh", "-c", show, cwd=sandbox.root).endswith(" ours\n")
+    (k2 / ".git/info/attributes").unlink()
     sandbox.ok("rebase", "--onto", onto)
 
 

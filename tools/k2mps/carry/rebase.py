@@ -36,7 +36,12 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         _check_messages(checkout, picked)
         changed = checkout.changed_files()
         checkout.check_merged(changed.unmerged)
-        checkout.check_attributes(checkout.changed_paths(transaction.pin.commit, tip))
+        paths = {
+            path
+            for to in (tip, onto)
+            for path in checkout.changed_paths(transaction.pin.commit, to)
+        }
+        checkout.check_attributes(paths, in_rebase=True)
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")

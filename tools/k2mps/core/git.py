@@ -41,6 +41,8 @@ _SETTINGS = {
     "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.safecrlf": "false",
+    # A split index that the tool writes may delete the shared part of the checkout's index.
+    "core.splitIndex": "false",
     # `git status` fails if the user's file is missing.
     "diff.orderFile": os.devnull,
     # A rebase must be able to clone the checkout, even if the user's settings forbid local clones.

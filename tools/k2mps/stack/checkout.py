@@ -42,18 +42,21 @@ _IN_PROGRESS = {
 # A line of git's list of a rebase that makes a commit of another commit.
 _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
-# A `git rebase` that moves no other branch and runs no hook: a hook may change each message.  git's
-# autostash would lose a staged version that the file does not have, and what stands at the path of
-# a tracked file.  git's other way to rebase, by `git am`, may change white space.  A merge driver
-# may drop edits.  Without a key, a signature would stop the rebase.
+# A `git rebase` that moves no other branch and runs no hook: a hook may change each message. 
+# git's autostash would lose a staged version that the file does not have, and what stands at the
+# path of a tracked file.  git's other way to rebase, by `git am`, may change white space.  A
+# merge that is not git's own may drop edits or carriage returns.  An encoding other than that of
+# patches/ may lack letters of a message.  Without a key, a signature would stop the rebase.
 REBASE = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "merge.default=text"),
-    *("-c", "rebase.updateRefs=false"),
-    *("rebase", "--merge", "--no-autostash", "--no-gpg-sign"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "i18n.commitEncoding=UTF-8", "-c", "merge.default="),
+    *("-c", "merge.renormalize=false", "-c", "rebase.updateRefs=false"),
+    *("rebase", "--merge", "--strategy=ort", "--no-autostash", "--no-gpg-sign"),
 )
 
-# Attributes by which git stores, or merges, something else than the files' contents.
-_ALTERING = ("merge", "filter", "ident", "working-tree-encoding")
+# Attributes by which git stores something else than the files' contents.
+_STORING = ("filter", "ident", "working-tree-encoding")
+# The values of the attribute `merge` with which git merges lines, or reports a conflict.
+_MERGING = ("set", "text", "binary")
 
 
 class Commit(NamedTuple):
@@ -321,21 +324,31 @@ class Checkout:
         mark = next(filter(None, marks), "#")
         return "" if mark == "auto" else mark
 
-    def check_attributes(self, paths: Iterable[str]) -> None:
-        """Raises an error if git's attributes would change what a patch says of files."""
+    def check_attributes(self, paths: Iterable[str], in_rebase: bool = False) -> None:
+        """Raises an error if git's attributes would change what a patch says of files.
+
+        Args:
+          in_rebase: whether `git rebase` merges the files; it has the user's configuration.
+        """
+        runner, attributes = self.git, _STORING
+        if in_rebase:
+            runner = git.Git(self.directory, self.git_dir, reporter=self.reporter)
+            attributes = ("merge", *_STORING)
         names = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
-        output = self.git.bytes("check-attr", "-z", "--stdin", *_ALTERING, stdin=names)
-        values = git.split_z(output)
-        for path, attribute, value in zip(values[::3], values[1::3], values[2::3]):
-            harmless = ("unspecified", "unset", "set" if attribute == "merge" else "")
-            if value not in harmless:
-                line = quoted(f"{path} !{attribute}")
+        output = runner.bytes("check-attr", "-z", "--stdin", *attributes, stdin=names)
+        fields = iter(git.split_z(output))
+        for path, attribute, value in zip(fields, fields, fields):
+            is_own_merge = attribute == "merge" and value in _MERGING
+            if value not in ("unspecified", "unset") and not is_own_merge:
+                show = f"{self.git_command} check-attr {attribute} -- {git.pathspecs([path])}"
+                own = quoted(self.common_dir / "info/attributes")
                 raise errors.K2mpsError(
                     f"the git attribute {attribute}={value} applies to {path}",
                     why="with it, git does not store or merge the file as it is, so a patch might"
                     " lose edits",
-                    next_command=f"echo {line} >> {quoted(self.git_dir / 'info/attributes')}, which"
-                    " removes the attribute; then the same command again",
+                    next_command=f"remove the attribute from {own}, .gitattributes or the file that"
+                    f" core.attributesFile names, until {show} prints unspecified; then the same"
+                    " command again",
                 )
 
     def check_merged(self, unmerged: Sequence[str]) -> None:

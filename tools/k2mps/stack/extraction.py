@@ -123,7 +123,7 @@ def _series(
             diff=diffs.get(commit.id, b""),
         )
         try:
-            _check_commit(commit, patch.diff)
+            _check_commit(commit, patch.diff, remedy)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != old.get(name):
                 patch_text.check(patch)
@@ -138,16 +138,17 @@ def _series(
     return Series(tuple(patches), files, groups)
 
 
-def _check_commit(commit: Commit, diff: bytes) -> None:
+def _check_commit(commit: Commit, diff: bytes, remedy: str) -> None:
     """Raises SeriesError if a commit has a date or an edit that no patch may have.
 
     Args:
       diff: the commit's edits of files that existed before.
+      remedy: the command with which the user changes the commit.
     """
     if not commit.date:
-        raise errors.SeriesError("its date is before 1970")
+        raise errors.SeriesError("its date is before 1970", next_command=remedy)
     if conflict_markers.ADDED.search(diff):
-        raise errors.SeriesError("it adds a conflict marker of git")
+        raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
 
 
 def _check_owners(patches: Sequence[Patch], groups: Mapping[str, str], rebase: str) -> None:
