@@ -42,7 +42,7 @@ _IN_PROGRESS = {
 # A line of git's list of a rebase that makes a commit of another commit.
 _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
-# A `git rebase` that moves no other branch and runs no hook: a hook may change each message. 
+# A `git rebase` that moves no other branch and runs no hook: a hook may change each message.
 # git's autostash would lose a staged version that the file does not have, and what stands at the
 # path of a tracked file.  git's other way to rebase, by `git am`, may change white space.  A
 # merge that is not git's own may drop edits or carriage returns.  An encoding other than that of
