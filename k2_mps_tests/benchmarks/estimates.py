@@ -42,24 +42,15 @@ def counted():
                 continue  # an operation of the host
             commands = counts.dispatches + counts.operators
             waits = counts.drains + counts.torch_waits
+            steps = {
+                placed.operation: int(placed.last_steps)
+                for placed in placements()
+                if placed.num_calls > calls[placed.operation]
+            }
             work = counting.count(folder)
-            found[name] = model.Operation(commands, waits, noted.moved, _steps(calls), work)
+            found[name] = model.Operation(commands, waits, noted.moved, steps, work)
             print(name, flush=True)
     return found
-
-
-def _steps(calls_before):
-    """Returns {operation: steps of its last call} of the operations that k2 placed since then.
-
-    calls_before: {operation: number of its calls}.
-    """
-    from k2.mps.placement import placements
-
-    return {
-        placed.operation: int(placed.last_steps)
-        for placed in placements()
-        if placed.num_calls > calls_before[placed.operation]
-    }
 
 
 def main():
