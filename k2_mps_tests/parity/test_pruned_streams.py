@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("metal")
 
 
 class _OnGpu:
-    """Replaces OnlineDenseIntersecter.on_gpu; gives each stream `groups` threadgroups.
+    """Replaces OnlineDenseIntersecter.gpu_decoder; gives each stream `groups` threadgroups.
 
     If `groups` is 0, k2 chooses the number.
     """
@@ -45,7 +45,7 @@ class Streams:
             for device in ("cpu", MPS)
         ]
         mps = self.intersecters[1]
-        mps.on_gpu = _OnGpu(mps.on_gpu, groups)
+        mps.gpu_decoder = _OnGpu(mps.gpu_decoder, groups)
         self.states = {}
         self.on_gpu = None
 

@@ -118,7 +118,7 @@ def _place(name, lattice, threads):
         apart = abs(end - start)
         largest = max(largest, apart)
         near = not lattice.beam > apart + np.float32(frames + 1) * EPS * max(abs(start), abs(end))
-        totals[SIZES["kLtRounding"]] |= near
+        totals[SIZES["kLtMayCut"]] |= near
         first, last = np.array([fsa, fsa + 1]) * lattice.num_steps
         if lattice.frame_arcs[first] == lattice.frame_arcs[last]:
             totals[SIZES["kLtNotProperties"]] |= NONEMPTY

@@ -436,8 +436,7 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
   // kernels cannot compute with the beams.
   if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
       (NumGraphs(a_fsas) != 1 && NumGraphs(a_fsas) != num_seqs) ||
-      !(search_beam >= 1e-30f && search_beam <= 1e30f) || !(output_beam > 0) ||
-      min_active < 0 || max_active <= min_active)
+      !TakesBeams(search_beam, output_beam, min_active, max_active))
     return nullptr;
   PrunedBatch batch(PrunedProblem(a_fsas, num_seqs, num_rows, max_active),
                     groups, ToTorch(a_fsas.values));

@@ -41,6 +41,14 @@ inline int64_t PrunedThreads(int32_t groups) {
   return groups == 1 ? kPrMostThreads : kPrThreads;
 }
 
+// Returns whether the kernels can compute with these arguments of
+// intersect_dense_pruned, and the host's checks would not refuse them.
+inline bool TakesBeams(float search_beam, float output_beam, int32_t min_active,
+                       int32_t max_active) {
+  return search_beam >= PrunedSmallestBeam() && search_beam <= 1e30f &&
+         output_beam > 0 && min_active >= 0 && max_active > min_active;
+}
+
 // The size of a batch, as far as the host knows it without a wait.
 struct PrunedProblem {
   int32_t num_seqs, num_rows;

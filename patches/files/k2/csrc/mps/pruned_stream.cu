@@ -82,6 +82,11 @@ std::shared_ptr<PrunedHistory> HistoryOf(const PrunedStream &after,
   return ans;
 }
 
+SavedLayout LayoutOf(const PrunedStream &stream) {
+  return LayoutOfSaved(SumOf(stream.num_states, kPrSaved),
+                       SumOf(stream.num_arcs, kPrHistory), stream.num_columns);
+}
+
 // Returns the properties of the lattice of a stream after a chunk.
 // `info` has the kernels' infos of the chunk.
 int32_t PropertiesOf(const PrunedStream &stream, const int32_t *info,
@@ -94,7 +99,7 @@ int32_t PropertiesOf(const PrunedStream &stream, const int32_t *info,
 
 }  // namespace
 
-// The memory of a chunk.
+// A chunk: its streams, and the memory in which the kernels decode it.
 struct PrunedStreams::Batch {
   int32_t num_seqs;
   int32_t groups;  // the number of threadgroups that work on a sequence
@@ -172,9 +177,7 @@ std::shared_ptr<PrunedStream> PrunedStreams::Batch::StreamAfter(
   ans->entered = before.entered + info[kPrEntered];
   ans->left = before.left + info[kPrLeft];
   ans->history = HistoryOf(*ans, before);
-  ans->saved = GpuTensor<int32_t>(6 * SumOf(ans->num_states, kPrSaved) +
-                                  SumOf(ans->num_arcs, kPrHistory) +
-                                  kPrHistory * ans->num_columns);
+  ans->saved = GpuTensor<int32_t>(LayoutOf(*ans).size);
   return ans;
 }
 
@@ -377,6 +380,67 @@ void PrunedStreams::Search(const Batch &batch) {
     launch(kPrNoPhase, 0, step);
 }
 
+bool PrunedStreams::MakeBatch(
+    DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
+    const std::vector<std::shared_ptr<PrunedStream>> &streams, Batch *batch) {
+  const int32_t num_seqs = b_fsas.shape.Dim0();
+  if (num_seqs < 1 || num_seqs > num_streams_ ||
+      num_seqs != static_cast<int32_t>(streams.size()) ||
+      num_seqs != static_cast<int32_t>(num_frames.size()) ||
+      graph_.NumElements() == 0 || graph_.Dim0() != 1 ||
+      !TakesBeams(search_beam_, output_beam_, min_active_, max_active_))
+    return false;
+  batch->num_seqs = num_seqs;
+  batch->num_frames = num_frames;
+  for (const auto &stream : streams) {
+    // An intersecter with another graph may have begun the stream.
+    if (stream && stream->num_columns != b_fsas.scores.Dim1()) return false;
+    batch->streams.push_back(stream ? stream
+                                    : std::make_shared<PrunedStream>());
+  }
+  batch->arcs = ToTorch(graph_.values);
+  batch->params.num_columns = b_fsas.scores.Dim1();
+  return true;
+}
+
+bool PrunedStreams::ChooseGroups(int32_t asked, int32_t num_rows, bool all_new,
+                                 Batch *batch) {
+  const int32_t most_frames =
+      *std::max_element(batch->num_frames.begin(), batch->num_frames.end());
+  const PrunedProblem problem(graph_, batch->num_seqs, most_frames + 1,
+                              max_active_);
+  batch->groups = problem.Groups(asked, batch->num_seqs);
+  const int64_t rounds =
+      problem.RoundsOfFrame(batch->groups) * (most_frames + 1);
+  auto num_waves = [&] {
+    return mps::NumWaves(kPrunedStream, batch->Kernel(), batch->arcs,
+                         batch->Grid());
+  };
+  // A stream that is on the GPU stays there, so the host may be preferred only
+  // if all streams are new.
+  if (all_new &&
+      !mps::PreferMetal(mps::Operation::kIntersectDensePruned,
+                        static_cast<double>(problem.leaving) * num_rows,
+                        static_cast<double>(rounds), num_waves))
+    return false;
+  // If the chunk takes too long for one dispatch, several threadgroups work on
+  // each sequence: then each step has its own dispatch.
+  constexpr int32_t kFewestGroups = 3;  // of kPrThreads threads each
+  if (batch->groups == 1 && mps::NumParts(1, rounds, num_waves()) > 1)
+    batch->groups = kFewestGroups;
+  return true;
+}
+
+void PrunedStreams::Enlarge(int32_t errors, const int32_t *infos,
+                            int32_t num_seqs) {
+  if (errors & kPrSmallRings) rings_ *= 2;
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    const int32_t *info = infos + i * kPrNumInfos;
+    out_arcs_ = std::max<int64_t>(
+        {out_arcs_, info[kPrArcs], 2 * int64_t{info[kPrStates]}});
+  }
+}
+
 std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
     const std::vector<std::shared_ptr<PrunedStream>> &streams,
@@ -384,51 +448,13 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
   NVTX_RANGE(K2_FUNC);
   std::lock_guard<std::mutex> lock(mutex_);
   why_host->clear();
-  const int32_t num_seqs = b_fsas.shape.Dim0();
-  // The host decodes the chunk if the host's checks may refuse it, or if the
-  // kernels cannot compute with the beams.
-  if (num_seqs < 1 || num_seqs > num_streams_ ||
-      num_seqs != static_cast<int32_t>(streams.size()) ||
-      num_seqs != static_cast<int32_t>(num_frames.size()) ||
-      graph_.NumElements() == 0 || graph_.Dim0() != 1 ||
-      !(search_beam_ >= 1e-30f && search_beam_ <= 1e30f) ||
-      !(output_beam_ > 0) || min_active_ < 0 || max_active_ <= min_active_)
-    return nullptr;
   Batch batch = {};
-  batch.num_seqs = num_seqs;
-  batch.num_frames = num_frames;
-  bool is_new = true;
-  for (const auto &stream : streams) {
-    if (stream) is_new = false;
-    // An intersecter with another graph may have begun the stream.
-    if (stream && stream->num_columns != b_fsas.scores.Dim1()) return nullptr;
-    batch.streams.push_back(stream ? stream : std::make_shared<PrunedStream>());
-  }
-  const int32_t most_frames =
-      *std::max_element(num_frames.begin(), num_frames.end());
-  PrunedProblem problem(graph_, num_seqs, most_frames + 1, max_active_);
-  batch.groups = problem.Groups(groups, num_seqs);
-  batch.arcs = ToTorch(graph_.values);
-  const int64_t rounds =
-      problem.RoundsOfFrame(batch.groups) * (most_frames + 1);
-  auto num_waves = [&] {
-    return mps::NumWaves(kPrunedStream, batch.Kernel(), batch.arcs,
-                         batch.Grid());
-  };
-  // A stream that is on the GPU stays there, so the host may be preferred only
-  // if all streams are new.
-  if (is_new && !mps::PreferMetal(mps::Operation::kIntersectDensePruned,
-                                  static_cast<double>(problem.leaving) *
-                                      b_fsas.shape.TotSize(1),
-                                  static_cast<double>(rounds), num_waves))
+  if (!MakeBatch(b_fsas, num_frames, streams, &batch)) return nullptr;
+  const bool all_new = std::none_of(
+      streams.begin(), streams.end(),
+      [](const std::shared_ptr<PrunedStream> &s) { return s != nullptr; });
+  if (!ChooseGroups(groups, b_fsas.shape.TotSize(1), all_new, &batch))
     return nullptr;
-  // If the chunk takes too long for one dispatch, several threadgroups work on
-  // each sequence: then each step has its own dispatch.
-  constexpr int32_t kFewestGroups = 3;  // of kPrThreads threads each
-  if (batch.groups == 1 && mps::NumParts(1, rounds, num_waves()) > 1)
-    batch.groups = kFewestGroups;
-  batch.params.num_columns = b_fsas.scores.Dim1();
-
   for (;;) {
     if (!Fit(&batch)) {
       *why_host = kPrunedTooMuchMemory;
@@ -439,24 +465,19 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     Search(batch);
     mps::Launch(
         kPrunedStream, "describe_stream",
-        {static_cast<uint32_t>(num_seqs) * kPrWideGroups, kPrWideThreads},
+        {static_cast<uint32_t>(batch.num_seqs) * kPrWideGroups, kPrWideThreads},
         batch.Arguments());
     const int32_t *infos = EvalPtr<int32_t>(batch.memory.infos);
-    int32_t error = 0;
-    for (int32_t i = 0; i < num_seqs; ++i)
-      error |= infos[i * kPrNumInfos + kPrError];
-    if (error == 0) return Finish(batch, infos, why_host);
+    int32_t errors = 0;
+    for (int32_t i = 0; i < batch.num_seqs; ++i)
+      errors |= infos[i * kPrNumInfos + kPrError];
+    if (errors == 0) return Finish(batch, infos, why_host);
     tables_ = torch::Tensor();  // the old tables still have entries
-    if (error & ~(kPrSmallRings | kPrSmallOutput)) {
+    if (errors & ~(kPrSmallRings | kPrSmallOutput)) {
       *why_host = kPrunedScores;
       return nullptr;
     }
-    if (error & kPrSmallRings) rings_ *= 2;
-    for (int32_t i = 0; i < num_seqs; ++i) {
-      const int32_t *info = infos + i * kPrNumInfos;
-      out_arcs_ = std::max<int64_t>(
-          {out_arcs_, info[kPrArcs], 2 * int64_t{info[kPrStates]}});
-    }
+    Enlarge(errors, infos, batch.num_seqs);
   }
 }
 
@@ -572,10 +593,11 @@ void AddSavedFrames(FsaVec &graph, const PrunedStream &stream,
   const Arc *graph_arcs = graph.values.Data();
   const int32_t *leaving_begins = graph.RowSplits(2).Data();
   const torch::Tensor saved = stream.saved.cpu();
-  const int64_t n = SumOf(stream.num_states, kPrSaved),
-                m = SumOf(stream.num_arcs, kPrHistory);
-  const int32_t *active = saved.data_ptr<int32_t>(), *num_kept = active + 4 * n,
-                *next_states = num_kept + 2 * n, *rows = next_states + m;
+  const SavedLayout layout = LayoutOf(stream);
+  const int32_t *active = saved.data_ptr<int32_t>(),
+                *num_kept = active + layout.num_kept,
+                *next_states = active + layout.next_states,
+                *rows = active + layout.scores;
   for (int32_t t = stream.FirstFrame(); t <= kPrHistory; ++t) {
     const int32_t num_states = stream.num_states[t];
     const bool is_last = t == kPrHistory;

@@ -105,10 +105,25 @@ class PrunedStreams {
 
  private:
   struct Batch;
+  // Describes a chunk.  Returns false if the host must decode it: if the host's
+  // checks may refuse the chunk, or if the kernels cannot compute with the
+  // beams.
+  bool MakeBatch(DenseFsaVec &b_fsas, const std::vector<int32_t> &num_frames,
+                 const std::vector<std::shared_ptr<PrunedStream>> &streams,
+                 Batch *batch);
+  // Sets batch->groups.  Returns false if the host is estimated to be faster.
+  //
+  // asked      the groups that the caller asks for, or 0
+  // num_rows   the number of rows of all sequences
+  // all_new    whether all streams begin with this chunk
+  bool ChooseGroups(int32_t asked, int32_t num_rows, bool all_new,
+                    Batch *batch);
   bool Fit(Batch *batch);
   void Allocate(Batch *batch);
   void Load(const Batch &batch, DenseFsaVec &b_fsas);
   void Search(const Batch &batch);
+  // Lets the next attempt have more memory, after PrunedErrors of size.
+  void Enlarge(int32_t errors, const int32_t *infos, int32_t num_seqs);
   std::unique_ptr<PrunedChunk> Finish(const Batch &batch, const int32_t *infos,
                                       std::string *why_host);
 

@@ -119,7 +119,7 @@ enum LatticeTotals {
   kLtArcs = 1,
   kLtLeavingArcs = 2,    // arcs of the graph that leave kept states
   kLtNotProperties = 3,  // bits of FsaBasicProperties that the lattice lacks
-  kLtRounding = 4,       // whether rounding may prune an arc of a best path
+  kLtMayCut = 4,         // whether rounding may prune an arc of a best path
   kLtDifference = 5,     // bits of the largest |forward total - backward total|
   kLtNumTotals = 6
 };

@@ -101,6 +101,32 @@ kernel void count_lattice(K2_LATTICE_INPUTS,
   if (lane == 0) counts[frame] = count;
 }
 
+// Facts about FSAs and their lattices.
+struct FsaFacts {
+  int lacks;         // bits of FsaBasicProperties that the lattices lack
+  int may_cut;       // whether rounding may prune an arc of a best path
+  float difference;  // the largest |forward total - backward total|
+};
+
+// Returns the facts about every `step`-th FSA, from FSA `first` on.
+inline FsaFacts DescribeFsas(Input in, device const int *frame_arcs, int first,
+                             int step, constant LatticeParams &params) {
+  FsaFacts ans = {0, 0, 0.0f};
+  for (int i = first; i < params.num_fsas; i += step) {
+    const Fsa fsa = GetFsa(in, i, params);
+    if (frame_arcs[fsa.first_frame] ==
+        frame_arcs[fsa.first_frame + params.num_steps])
+      ans.lacks |= kNonempty;
+    const float forward = StartScore(in, fsa, params),
+                backward = EndScore(in, fsa, params),
+                apart = fabs(backward - forward);
+    if (MayCutBestPath(forward, backward, fsa.last_time, params.beam))
+      ans.may_cut = 1;
+    if (apart > ans.difference) ans.difference = apart;
+  }
+  return ans;
+}
+
 // counts         [num_fsas * num_steps]
 // frame_states   [num_fsas * num_steps + 1], gets the number of states before
 //                each frame
@@ -122,14 +148,14 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
                           uint num_threads [[threads_per_threadgroup]]) {
   const Input in = K2_LATTICE_INPUT;
   const int num_frames = params.num_fsas * params.num_steps;
-  threadgroup long states[kLtMaxThreads], numbers[kLtMaxThreads],
+  threadgroup long states[kLtMaxThreads], kept_arcs[kLtMaxThreads],
       leaving[kLtMaxThreads];
-  threadgroup atomic_int not_properties, rounding, difference;
+  threadgroup atomic_int not_properties, may_cut, difference;
 
   const int thread_id = int(thread_index), threads = int(num_threads);
   if (thread_id == 0) {
     atomic_store_explicit(&not_properties, 0, memory_order_relaxed);
-    atomic_store_explicit(&rounding, 0, memory_order_relaxed);
+    atomic_store_explicit(&may_cut, 0, memory_order_relaxed);
     atomic_store_explicit(&difference, 0, memory_order_relaxed);
   }
   // Each thread adds up the counts of `each` successive frames.
@@ -146,15 +172,15 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
     lacks |= count.not_properties;
   }
   states[thread_id] = num_states;
-  numbers[thread_id] = num_arcs;
+  kept_arcs[thread_id] = num_arcs;
   leaving[thread_id] = num_leaving;
   PrefixSums(states, thread_id, threads);
-  PrefixSums(numbers, thread_id, threads);
+  PrefixSums(kept_arcs, thread_id, threads);
   PrefixSums(leaving, thread_id, threads);
   // If the totals exceed 32 bits, these positions are wrong.  But then the host
   // refuses the totals and does not use the positions.
   int state_begin = int(states[thread_id] - num_states),
-      arc_begin = int(numbers[thread_id] - num_arcs);
+      arc_begin = int(kept_arcs[thread_id] - num_arcs);
   for (int i = begin; i < end; ++i) {
     frame_states[i] = state_begin;
     frame_arcs[i] = arc_begin;
@@ -163,36 +189,27 @@ kernel void place_lattice(K2_LATTICE_INPUTS,
   }
   if (thread_id == threads - 1) {
     frame_states[num_frames] = int(states[thread_id]);
-    frame_arcs[num_frames] = int(numbers[thread_id]);
+    frame_arcs[num_frames] = int(kept_arcs[thread_id]);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
 
-  int may_cut = 0;
-  float largest = 0.0f;
-  for (int i = thread_id; i < params.num_fsas; i += threads) {
-    const Fsa fsa = GetFsa(in, i, params);
-    if (frame_arcs[fsa.first_frame] ==
-        frame_arcs[fsa.first_frame + params.num_steps])
-      lacks |= kNonempty;
-    const float first = StartScore(in, fsa, params),
-                last = EndScore(in, fsa, params), apart = fabs(last - first);
-    if (MayCutBestPath(first, last, fsa.last_time, params.beam)) may_cut = 1;
-    if (apart > largest) largest = apart;
-  }
-  atomic_fetch_or_explicit(&not_properties, lacks, memory_order_relaxed);
-  atomic_fetch_or_explicit(&rounding, may_cut, memory_order_relaxed);
+  const FsaFacts facts =
+      DescribeFsas(in, frame_arcs, thread_id, threads, params);
+  atomic_fetch_or_explicit(&not_properties, lacks | facts.lacks,
+                           memory_order_relaxed);
+  atomic_fetch_or_explicit(&may_cut, facts.may_cut, memory_order_relaxed);
   // For floats that are not negative, the bits as integers have the same order
   // as the floats.
-  atomic_fetch_max_explicit(&difference, as_type<int>(largest),
+  atomic_fetch_max_explicit(&difference, as_type<int>(facts.difference),
                             memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (thread_id == threads - 1) {
     totals[kLtStates] = states[thread_id];
-    totals[kLtArcs] = numbers[thread_id];
+    totals[kLtArcs] = kept_arcs[thread_id];
     totals[kLtLeavingArcs] = leaving[thread_id];
     totals[kLtNotProperties] =
         atomic_load_explicit(&not_properties, memory_order_relaxed);
-    totals[kLtRounding] = atomic_load_explicit(&rounding, memory_order_relaxed);
+    totals[kLtMayCut] = atomic_load_explicit(&may_cut, memory_order_relaxed);
     totals[kLtDifference] =
         atomic_load_explicit(&difference, memory_order_relaxed);
   }

@@ -137,6 +137,7 @@ enum PrunedSizes {
   // number is smaller, because each thread has few arcs.
   kPrSearchUnroll = 4,
   kPrStepUnroll = 2,
+  kPrNumberingSteps = 4,  // see DoNumberingStep()
   // See PrunedWindowBegin().
   kPrWindow = 30,
   kPrShift = 20,
@@ -158,8 +159,13 @@ inline int PrunedNumWindows(int num_rows) {
   return num_rows > 0 ? (num_rows - 1) / kPrShift + 1 : 1;
 }
 // The steps that prune a window, see DoWindowStep(): one, then one for each
-// frame, then four.
-inline int PrunedWindowSteps(int num_frames) { return 1 + num_frames + 4; }
+// frame, then the steps of DoNumberingStep().
+inline int PrunedWindowSteps(int num_frames) {
+  return 1 + num_frames + kPrNumberingSteps;
+}
+
+// The smallest beam with which the kernels compute.
+inline float PrunedSmallestBeam() { return 1e-30f; }
 
 // The number of words that have a bit for each of max_arcs arcs.
 inline long PrunedWords(long max_arcs) {  // NOLINT
@@ -216,7 +222,7 @@ enum PrunedErrors {
   // host's own checks raise an error if the input is wrong.
   kPrScores = 4,      // the best path's forward and backward scores differ
   kPrNan = 8,         // a score is NaN or infinity
-  kPrBeamRange = 16,  // a beam is less than 1e-30 or NaN
+  kPrBeamRange = 16,  // a beam is less than PrunedSmallestBeam(), or NaN
   kPrFinalArcs = 32,  // the last frame's arcs do not all enter one final state
 };
 

@@ -67,14 +67,10 @@ inline void DoWindow(Sequence seq, Team team, Window window) {
     PruneFrame(seq, team, t, window.begin);
     Barrier();
   }
-  CountKept(seq, team, window);
-  Barrier();
-  NumberStates(seq, team, window);
-  Barrier();
-  AddTotals(seq, team);
-  Barrier();
-  Write(seq, team, window);
-  Barrier();
+  for (int step = 0; step < kPrNumberingSteps; ++step) {
+    DoNumberingStep(seq, team, window, step);
+    Barrier();
+  }
 }
 
 // There is a threadgroup for each of up to params.at_once sequences.  A
@@ -93,9 +89,8 @@ kernel void search_pruned(K2_PRUNED_ARGUMENTS,
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq =
       GetSequence(buffers, part.first_seq + int(group), int(group));
-  const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
-                     sums + 2 * kSimdWidth * simdgroup,
-                     queues + 2 * kSimdWidth * simdgroup};
+  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), simdgroup, lane,
+                           sums, queues);
   int t = 0;
   if (part.first_window == 0)
     StartSequence(seq, team);
@@ -127,14 +122,8 @@ inline void DoWindowStep(Sequence seq, Team team, Window window, int step) {
     StartBackward(seq, team, window.end);
   else if (step <= num_frames)
     PruneFrame(seq, team, window.end - step, window.begin);
-  else if (step == num_frames + 1)
-    CountKept(seq, team, window);
-  else if (step == num_frames + 2)
-    NumberStates(seq, team, window);
-  else if (step == num_frames + 3)
-    AddTotals(seq, team);
   else
-    Write(seq, team, window);
+    DoNumberingStep(seq, team, window, step - num_frames - 1);
 }
 
 inline void DoPhase(Sequence seq, Team team, constant PrunedStep &step) {
@@ -174,10 +163,9 @@ kernel void step_pruned(K2_PRUNED_ARGUMENTS,
             number = int(group) % groups, slot = of_all / step.num_teams,
             team_number = of_all % step.num_teams;
   Sequence seq = GetSequence(buffers, step.first_seq + slot, slot);
-  const Team team = {int(number * num_simdgroups + simdgroup),
-                     int(groups * num_simdgroups), int(lane),
-                     sums + 2 * kSimdWidth * simdgroup,
-                     queues + 2 * kSimdWidth * simdgroup};
+  const Team team =
+      TeamOf(int(number * num_simdgroups + simdgroup),
+             int(groups * num_simdgroups), simdgroup, lane, sums, queues);
   if (step.window >= 0 && team_number + 1 == step.num_teams) {
     seq.counts += kPrMaxSimdgroups;
     DoWindowStep(seq, team, WindowOf(step.window, params.num_rows),

@@ -79,20 +79,20 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-// The range of words, begin to end - 1, on which a simdgroup works.  A word has
-// a bit for each of 32 arcs.
-struct Words {
+// The elements, begin to end - 1, of an array on which a simdgroup works.
+struct Share {
   int begin, end;
 };
 
-inline int NumWords(int num_arcs) {
-  return (num_arcs + kSimdWidth - 1) / kSimdWidth;
+inline Share ShareOf(Team team, int size) {
+  const int each = (size + team.size - 1) / team.size,
+            begin = min(team.index * each, size);
+  return Share{begin, min(begin + each, size)};  // NOLINT
 }
 
-inline Words WordsOf(Team team, int num_words) {
-  const int each = (num_words + team.size - 1) / team.size,
-            begin = min(team.index * each, num_words);
-  return Words{begin, min(begin + each, num_words)};  // NOLINT
+// Returns the number of words that have a bit for each of num_arcs arcs.
+inline int NumWords(int num_arcs) {
+  return (num_arcs + kSimdWidth - 1) / kSimdWidth;
 }
 
 template <int kUnroll>
@@ -100,7 +100,7 @@ inline void Expand(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   const bool is_partial = IsPartial(seq, t);
   const int final_state = seq.first_state + seq.num_states - 1;
-  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  const Share words = ShareOf(team, NumWords(frame.num_arcs));
   const int end = min(words.end * kSimdWidth, frame.num_arcs);  // NOLINT
   int at = words.begin * kSimdWidth, best = kOrderedMinusInfinity;
   bool is_nan = false;
@@ -147,7 +147,7 @@ inline void Expand(Sequence seq, Team team, int t) {
     const float before = as_type<float>(Get(seq.infos + kPrBeam + (t & 1))),
                 beam = NextBeam(before, frame.num_states, t, num_rows,
                                 *seq.params);
-    if (!(beam >= 1e-30f)) Fail(seq, kPrBeamRange);
+    if (!(beam >= PrunedSmallestBeam())) Fail(seq, kPrBeamRange);
     Set(seq.infos + kPrBeam + ((t + 1) & 1), as_type<int>(beam));
   }
 }
@@ -203,7 +203,7 @@ template <int kUnroll>
 inline void FindFirsts(Sequence seq, Team team, int t) {
   const Frame frame = seq.frames[t];
   device const atomic_int *table = TableOf(seq, t);
-  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  const Share words = ShareOf(team, NumWords(frame.num_arcs));
   int num_states = 0, num_arcs = 0;
   for (int first = words.begin; first < words.end; first += kUnroll) {
     bool is_over[kUnroll];
@@ -281,7 +281,7 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   const Frame frame = seq.frames[t], live = seq.frames[first_live];
   const int max_states = seq.params->max_states,
             max_arcs = seq.params->max_arcs;
-  Sums sums = SumsOf(seq, team);
+  const Sums sums = SumsOf(seq, team);
   Frame next = {StateAt(seq, frame.first_state + frame.num_states), sums.states,
                 ArcAt(seq, frame.first_arc + frame.num_arcs),
                 // No arc leaves a state after the last frame.
@@ -304,7 +304,8 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
   }
   if (!fits) return;
   device atomic_int *table = TableOf(seq, t);
-  const Words words = WordsOf(team, NumWords(frame.num_arcs));
+  const Share words = ShareOf(team, NumWords(frame.num_arcs));
+  int first_number = sums.states_before, next_arc = sums.arcs_before;
   for (int begin = words.begin; begin < words.end; begin += kSimdWidth) {
     const int word = begin + team.lane;
     const uint bits = word < words.end ? seq.is_first[word] : 0;
@@ -315,26 +316,25 @@ inline void MakeStates(Sequence seq, Team team, int t, int first_live) {
                 nth = i - simd_shuffle(before, ushort(lane));
       const uint of_word = simd_shuffle(bits, ushort(lane));
       const bool exists = i < total;
-      int dest = 0, first_arc = 0, degree = 0;
+      int dest = 0, graph_arc = 0, degree = 0;
       if (exists) {
         const int arc = (begin + lane) * kSimdWidth + NthBit(of_word, nth);
         dest = seq.endings[ArcAt(seq, frame.first_arc + arc)].dest;
-        first_arc = seq.leaving_begins[dest];
-        degree = seq.leaving_begins[dest + 1] - first_arc;
+        graph_arc = seq.leaving_begins[dest];
+        degree = seq.leaving_begins[dest + 1] - graph_arc;
       }
-      const int arcs_before = sums.arcs_before + Exclusive(degree);
+      const int first_arc = next_arc + Exclusive(degree);
       if (exists) {
         device atomic_int *of_dest = table + 2 * long(dest);  // NOLINT
-        const int number = sums.states_before + i,
+        const int number = first_number + i,
                   slot = StateAt(seq, next.first_state + number);
-        seq.active[slot] =
-            Active{dest, Get(of_dest + 1), arcs_before, first_arc};
+        seq.active[slot] = Active{dest, Get(of_dest + 1), first_arc, graph_arc};
         seq.num_kept[slot] = 0;
         Set(of_dest, EntryOfNumber(number));
       }
-      sums.arcs_before += simd_sum(degree);
+      next_arc += simd_sum(degree);
     }
-    sums.states_before += total;
+    first_number += total;
   }
 }
 

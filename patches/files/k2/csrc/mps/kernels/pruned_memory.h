@@ -243,6 +243,15 @@ struct Team {
   bool IsFirst() const { return index == 0 && lane == 0; }
 };
 
+// index, size, lane   as in Team
+// simdgroup           the index of this simdgroup in its threadgroup
+// sums, queues        the memory of all simdgroups of the threadgroup
+inline Team TeamOf(int index, int size, uint simdgroup, uint lane,
+                   threadgroup atomic_int *sums, threadgroup int *queues) {
+  return Team{index, size, int(lane), sums + 2 * kSimdWidth * simdgroup,
+              queues + 2 * kSimdWidth * simdgroup};
+}
+
 // The barrier between two steps of a team that is a whole threadgroup.
 inline void Barrier() {
   threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);

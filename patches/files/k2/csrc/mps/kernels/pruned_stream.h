@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_STREAM_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_STREAM_H_
 
+#include "k2/csrc/mps/kernels/pruned.h"
+
 // Shared by the host and the kernels of pruned_stream.metal.
 
 // The arguments of load_stream, save_stream and emit_stream.  The other kernels
@@ -65,18 +67,33 @@ inline int PrunedChunkNext(int begin, int end) {
   return end - kPrHistory > begin ? end - kPrHistory : begin;
 }
 // The steps that prune a chunk, see DoPruningStep(): one, then one for each
-// frame, then four for each of two windows.  num_rows is
-// PrunedParams::num_rows.
-inline int PrunedChunkSteps(int num_rows) { return num_rows + 2 * 4; }
+// frame, then the steps of DoNumberingStep() for each of two windows.  num_rows
+// is PrunedParams::num_rows.
+inline int PrunedChunkSteps(int num_rows) {
+  return num_rows + 2 * kPrNumberingSteps;
+}
 
-// A saved stream has n states in kPrSaved frames, and m arcs that leave the
-// first kPrHistory of these frames:
-//
-//   active       [4 * n], see Active
-//   num_kept     [n]
-//   numbers      [n], the numbers of the states in the lattice
-//   next_states  [m]
-//   scores       [kPrHistory][num_columns], the rows of these kPrHistory frames
+// Where the parts of a saved stream begin, in elements of 4 bytes.  The stream
+// has n states in kPrSaved frames, and m arcs that leave the first kPrHistory
+// of these frames.  Its first part, `active`, begins at 0 and has 4 * n
+// elements, see Active.
+struct SavedLayout {
+  long num_kept;     // [n], NOLINT
+  long numbers;      // [n], the numbers of the states in the lattice, NOLINT
+  long next_states;  // [m], NOLINT
+  long scores;       // [kPrHistory][num_columns], NOLINT
+  long size;         // of the stream, NOLINT
+};
+
+inline SavedLayout LayoutOfSaved(long n, long m, int num_columns) {  // NOLINT
+  SavedLayout ans;
+  ans.num_kept = 4 * n;
+  ans.numbers = ans.num_kept + n;
+  ans.next_states = ans.numbers + n;
+  ans.scores = ans.next_states + m;
+  ans.size = ans.scores + kPrHistory * num_columns;
+  return ans;
+}
 
 // The parameters of load_stream, which puts a stream into the memory of a
 // sequence.

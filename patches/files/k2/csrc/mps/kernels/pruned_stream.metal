@@ -63,22 +63,20 @@ kernel void load_stream(device const int *saved [[buffer(kStreamSaved)]],
   int num_states = 0, num_arcs = 0;
   for (int t = 0; t < kPrSaved; ++t) num_states += load.num_states[t];
   for (int t = 0; t < kPrHistory; ++t) num_arcs += load.num_arcs[t];
-  device const int *of_states = saved + 4l * num_states,
-                   *of_arcs = of_states + 2l * num_states,
-                   *rows = of_arcs + num_arcs;
+  const SavedLayout layout = LayoutOfSaved(num_states, num_arcs, num_columns);
   if (!load.is_new) {
     for (int i = thread_id; i < num_states; i += threads) {
       device const int *from = saved + 4l * i;
       seq.active[i] = Active{from[0], from[1], from[2], from[3]};
-      seq.num_kept[i] = of_states[i];
-      seq.numbers[i] = of_states[num_states + i] - load.base;
+      seq.num_kept[i] = saved[layout.num_kept + i];
+      seq.numbers[i] = saved[layout.numbers + i] - load.base;
     }
     for (int i = thread_id; i < num_arcs; i += threads)
-      seq.next_states[i] = of_arcs[i];
+      seq.next_states[i] = saved[layout.next_states + i];
   }
   device float *to = scores + long(load.to_row) * num_columns;  // NOLINT
   for (int i = thread_id; i < kPrHistory * num_columns; i += threads)
-    to[i] = load.is_new ? 0.0f : as_type<float>(rows[i]);
+    to[i] = load.is_new ? 0.0f : as_type<float>(saved[layout.scores + i]);
   to += kPrHistory * num_columns;
   for (int i = thread_id; i < load.num_rows * num_columns; i += threads)
     to[i] = chunk[(load.from_row + long(i / num_columns)) *  // NOLINT
@@ -206,7 +204,8 @@ inline void DoFrameStep(Sequence seq, Team team, int phase, int t) {
 }
 
 // Does one of the steps that follow the steps of the frames: step 0, then a
-// pruning step for each frame, then four steps for each of the two windows.
+// pruning step for each frame, then the steps of DoNumberingStep() for each of
+// the two windows.
 inline void DoPruningStep(Sequence seq, Team team, int step) {
   const int most_frames = seq.params->num_rows - 1;
   const Window frozen = FrozenWindow(seq);
@@ -222,20 +221,15 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     return;
   }
   step -= most_frames + 1;
-  const bool is_live = step >= 4;
-  const Window window = is_live ? LiveWindow(seq) : frozen;
-  if (step == 4 && team.IsFirst()) {
+  if (step < kPrNumberingSteps) {
+    DoNumberingStep(seq, team, frozen, step);
+    return;
+  }
+  if (step == kPrNumberingSteps && team.IsFirst()) {
     Set(seq.infos + kPrFrozenStates, Get(seq.infos + kPrStates));
     Set(seq.infos + kPrFrozenArcs, Get(seq.infos + kPrArcs));
   }
-  if (step % 4 == 0)
-    CountKept(seq, team, window);
-  else if (step % 4 == 1)
-    NumberStates(seq, team, window);
-  else if (step % 4 == 2)
-    AddTotals(seq, team);
-  else
-    Write(seq, team, window);
+  DoNumberingStep(seq, team, LiveWindow(seq), step - kPrNumberingSteps);
 }
 
 // This kernel declares no limit on the threads of a threadgroup, for the reason
@@ -249,9 +243,8 @@ kernel void search_stream(K2_PRUNED_ARGUMENTS,
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq = GetSequence(buffers, int(group), int(group));
-  const Team team = {int(simdgroup), int(num_simdgroups), int(lane),
-                     sums + 2 * kSimdWidth * simdgroup,
-                     queues + 2 * kSimdWidth * simdgroup};
+  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), simdgroup, lane,
+                           sums, queues);
   DoFrameStep(seq, team, kPrStart, 0);
   Barrier();
   for (int t = kPrHistory; t < seq.num_rows; ++t) {
@@ -278,10 +271,9 @@ kernel void step_stream(K2_PRUNED_ARGUMENTS,
   threadgroup int queues[2 * kPrThreads];
   const int slot = int(group) / step.groups, number = int(group) % step.groups;
   const Sequence seq = GetSequence(buffers, slot, slot);
-  const Team team = {int(number * num_simdgroups + simdgroup),
-                     int(step.groups * num_simdgroups), int(lane),
-                     sums + 2 * kSimdWidth * simdgroup,
-                     queues + 2 * kSimdWidth * simdgroup};
+  const Team team =
+      TeamOf(int(number * num_simdgroups + simdgroup),
+             int(step.groups * num_simdgroups), simdgroup, lane, sums, queues);
   if (step.phase != kPrNoPhase)
     DoFrameStep(seq, team, step.phase, step.t);
   else
@@ -342,8 +334,7 @@ kernel void save_stream(device int *rings [[buffer(kStreamRings)]],
   device const OutArc *out = reinterpret_cast<device const OutArc *>(
       lattice + LatticeBegin(save.index, &params));
   const Frame next = seq.frames[save.next];
-  device int *of_states = saved + 4l * num_states,
-             *of_arcs = of_states + 2l * num_states, *rows = of_arcs + num_arcs;
+  const SavedLayout layout = LayoutOfSaved(num_states, num_arcs, num_columns);
   for (int i = thread_id; i < num_states; i += threads) {
     const int slot = StateAt(seq, next.first_state + i);
     const Active state = seq.active[slot];
@@ -352,16 +343,17 @@ kernel void save_stream(device int *rings [[buffer(kStreamRings)]],
     to[1] = state.forward;
     to[2] = state.first_arc;
     to[3] = state.graph_arc;
-    of_states[i] = seq.num_kept[slot];
-    of_states[num_states + i] = seq.numbers[slot] + save.base;
+    saved[layout.num_kept + i] = seq.num_kept[slot];
+    saved[layout.numbers + i] = seq.numbers[slot] + save.base;
   }
   for (int i = thread_id; i < num_arcs; i += threads)
-    of_arcs[i] = seq.next_states[ArcAt(seq, next.first_arc + i)];
+    saved[layout.next_states + i] =
+        seq.next_states[ArcAt(seq, next.first_arc + i)];
   device const float *from =
       scores +
       long(save.first_row + save.end - kPrHistory) * num_columns;  // NOLINT
   for (int i = thread_id; i < kPrHistory * num_columns; i += threads)
-    rows[i] = as_type<int>(from[i]);
+    saved[layout.scores + i] = as_type<int>(from[i]);
   for (int i = thread_id; i < save.num_out_arcs; i += threads) {
     OutArc arc = out[i];
     arc.src += save.base;

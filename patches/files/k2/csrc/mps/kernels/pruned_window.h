@@ -28,8 +28,8 @@
 //
 //   StartBackward  sets the backward scores of the frame after the window
 //   PruneFrame     prunes a frame of the window; runs for the last frame first
-//   Count, Number, AddTotals     count and number the states and arcs that no
-//                  later window prunes
+//   CountKept, NumberStates, AddTotals   count and number the states and arcs
+//                  that no later window prunes
 //   Write          writes these arcs into the lattice
 
 // A window: frames begin to end - 1.  Later windows do not change the frames
@@ -152,13 +152,9 @@ inline Numbered NumberedBy(Sequence seq, Window window) {
                   window.is_numbered ? begin.num_states : 0, num_sources};
 }
 
-// Returns the range, begin to end - 1, of the states on which this simdgroup
-// works.
-inline Words StatesOf(Team team, int count) { return WordsOf(team, count); }
-
 inline void CountKept(Sequence seq, Team team, Window window) {
   const Numbered states = NumberedBy(seq, window);
-  const Words mine = StatesOf(team, states.count);
+  const Share mine = ShareOf(team, states.count);
   int num_states = 0, num_arcs = 0;
   for (int j = mine.begin + team.lane; j < mine.end; j += kSimdWidth) {
     const int kept = seq.num_kept[StateAt(seq, states.first + j)];
@@ -173,7 +169,7 @@ inline void CountKept(Sequence seq, Team team, Window window) {
 
 inline void NumberStates(Sequence seq, Team team, Window window) {
   const Numbered states = NumberedBy(seq, window);
-  const Words mine = StatesOf(team, states.count);
+  const Share mine = ShareOf(team, states.count);
   const Sums sums = SumsOf(seq, team);
   const int states_before = Get(seq.infos + kPrStates),
             arcs_before = Get(seq.infos + kPrArcs);
@@ -280,6 +276,18 @@ inline void Write(Sequence seq, Team team, Window window) {
                        0};
     ForArcs<true>(seq, part, frame, visitor);
   }
+}
+
+// Does one of the kPrNumberingSteps steps that follow the pruning of a window.
+inline void DoNumberingStep(Sequence seq, Team team, Window window, int step) {
+  if (step == 0)
+    CountKept(seq, team, window);
+  else if (step == 1)
+    NumberStates(seq, team, window);
+  else if (step == 2)
+    AddTotals(seq, team);
+  else
+    Write(seq, team, window);
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_PRUNED_WINDOW_H_

@@ -214,6 +214,54 @@ inline float LogProduct(constant RnntSmoothedParams &params,
   return ans;
 }
 
+// Returns the score of a symbol or of the blank.
+//
+// am, lm       its logits, minus the largest logits of am and lm
+// log_sum      the log of the sum over all symbols, for both logits together
+// lm_log_sum   the same for lm's logits alone
+// unigram      [C]; not read if params.am_scale is 0
+// symbol       its index
+// am_sum       the log of the sum for am's logits plus `unigram`
+inline float ScoreOf(constant RnntSmoothedParams &params, float am, float lm,
+                     float log_sum, float lm_log_sum,
+                     device const float *unigram, long symbol, float am_sum) {
+  return Scaled(params.combined_scale, am + lm - log_sum) +
+         Scaled(params.lm_scale, lm - lm_log_sum) +
+         (params.am_scale == 0.0f
+              ? 0.0f
+              : params.am_scale * (am + unigram[symbol] - am_sum));
+}
+
+// Reads am's logits of a tile into `am_of_symbols`, [position][frame]: for each
+// position the logit of its symbol.  Gets 0 for a logit that no score needs.
+//
+// am, symbols         of the sequence
+// first_s, first_t    where the tile begins
+inline void LoadLogitsOfSymbols(
+    constant RnntSmoothedParams &params, Bounds bounds, device const float *am,
+    device const long *symbols, int first_s, int first_t, int simdgroup,
+    int num_simdgroups, int lane,
+    threadgroup float (*am_of_symbols)[kSmoothedTile + 1]) {
+  // A lane processes a position, so that all lanes read the same row of am.
+  const int s = first_s + lane;
+  const long y = s < params.S ? symbols[s] : -1;
+  for (int i = simdgroup; i < kSmoothedTile; i += num_simdgroups) {
+    const int t = first_t + i;
+    const bool is_read =
+        t < params.T && IsSymbol(params, y) && ReadsFrame(params, bounds, t);
+    am_of_symbols[lane][i] =
+        is_read ? am[ulong(t) * params.C + ulong(y)] : 0.0f;
+  }
+}
+
+// Sets the gradient of a cell of px or py to 0 if the cell is outside of
+// `begin` to `end` - 1, the positions and frames that the recursion's gradient
+// writes.
+inline void ClearOutside(device float *grad, int s, int s_begin, int s_end,
+                         int t, int t_begin, int t_end) {
+  if (s < s_begin || s >= s_end || t < t_begin || t >= t_end) *grad = 0.0f;
+}
+
 // am, lm, symbols, boundary, am_max, lm_max, lm_log_sum   as for
 //                    rnnt_smoothed_rows
 // products           [B][S + 1][T], the matrix products of lm_exp and am_exp
@@ -251,7 +299,6 @@ kernel void rnnt_smoothed_scores(
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  // The logits of am for the symbol of each position, [position][frame].
   threadgroup float am_of_symbols[kSmoothedTile][kSmoothedTile + 1];
   const int lane = int(thread_index) % kSimdWidth,
             simdgroup = int(thread_index) / kSimdWidth,
@@ -270,19 +317,8 @@ kernel void rnnt_smoothed_scores(
   am_log_sum += params.am_scale == 0.0f ? 0 : ulong(b) * T;
   symbols += ulong(b) * S;
 
-  // In this loop a lane processes a position, not a frame, so that all lanes
-  // read the same row of am.
-  {
-    const int s = first_s + lane;
-    const long y = s < S ? symbols[s] : -1;
-    for (int i = simdgroup; i < kSmoothedTile; i += num_simdgroups) {
-      const int frame = first_t + i;
-      const bool is_read =
-          frame < T && IsSymbol(params, y) && ReadsFrame(params, bounds, frame);
-      am_of_symbols[lane][i] =
-          is_read ? am[ulong(frame) * params.C + ulong(y)] : 0.0f;
-    }
-  }
+  LoadLogitsOfSymbols(params, bounds, am, symbols, first_s, first_t, simdgroup,
+                      num_simdgroups, lane, am_of_symbols);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   const bool has_frame = t < T,
@@ -317,11 +353,8 @@ kernel void rnnt_smoothed_scores(
       if (!is_needed) continue;
       const float lm_blank = lm_row[params.blank] - lm_max[row];
       const float score =
-          Scaled(params.combined_scale, am_blank + lm_blank - sum) +
-          Scaled(params.lm_scale, lm_blank - lm_log_sum[row]) +
-          (params.am_scale == 0.0f
-               ? 0.0f
-               : params.am_scale * (am_blank + unigram[params.blank] - am_sum));
+          ScoreOf(params, am_blank, lm_blank, sum, lm_log_sum[row], unigram,
+                  params.blank, am_sum);
       if (after == 0) {
         log_sum = sum;
         blank = score;
@@ -333,16 +366,15 @@ kernel void rnnt_smoothed_scores(
     if (has_frame) {
       log_sums[row * T + t] = log_sum;
       py[row * T + t] = valid * blank;
-      if (params.has_grads && (s < bounds.s_begin || s > bounds.s_end ||
-                               t < bounds.t_begin || t >= bounds.t_end))
-        py_grad[row * T + t] = 0.0f;
+      if (params.has_grads)
+        ClearOutside(py_grad + row * T + t, s, bounds.s_begin, bounds.s_end + 1,
+                     t, bounds.t_begin, bounds.t_end);
     }
     if (s == S || t >= params.px_columns) continue;
     const ulong cell = (ulong(b) * S + s) * params.px_columns + t;
-    if (params.has_grads &&
-        (s < bounds.s_begin || s >= bounds.s_end || t < bounds.t_begin ||
-         t >= bounds.t_end + int(is_regular)))
-      px_grad[cell] = 0.0f;
+    if (params.has_grads)
+      ClearOutside(px_grad + cell, s, bounds.s_begin, bounds.s_end, t,
+                   bounds.t_begin, bounds.t_end + int(is_regular));
     const long y = symbols[s];
     float score = 0.0f;
     if (is_regular && (t == bounds.t_end || t == T)) {
@@ -355,11 +387,8 @@ kernel void rnnt_smoothed_scores(
       const float am_symbol = am_of_symbols[i][lane] - largest,
                   lm_symbol = lm[row * params.C + ulong(y)] - lm_max[row];
       score =
-          Scaled(params.combined_scale, am_symbol + lm_symbol - log_sum) +
-          Scaled(params.lm_scale, lm_symbol - lm_log_sum[row]) +
-          (params.am_scale == 0.0f
-               ? 0.0f
-               : params.am_scale * (am_symbol + unigram[y] - am_sum)) +
+          ScoreOf(params, am_symbol, lm_symbol, log_sum, lm_log_sum[row],
+                  unigram, y, am_sum) +
           params.delay_penalty * (0.5f * float(bounds.t_end - 1) - float(t)) +
           blank_after;
     }

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from ..autograd import intersect_dense
 from .graph_index import GraphIndex
 from .graph_index import graph_index
-from .not_taken import reasons
+from . import not_taken
 
 # If k2.ctc_loss makes a lattice, it calls intersect_dense with these limits,
 # which are the defaults.
@@ -130,8 +130,8 @@ class _CtcScores(torch.autograd.Function):
         return None, None, None, *grads
 
 
-def _rows_in_metal(graphs, dense, output_beam: float,
-                   delay_penalty: float) -> Optional[int]:
+def _rows_for_metal(graphs, dense, output_beam: float,
+                    delay_penalty: float) -> Optional[int]:
     '''Return the number of rows of the longest sequence, or None if k2 must
     make a lattice.  A sequence has a row for each frame, and one more.
 
@@ -145,18 +145,20 @@ def _rows_in_metal(graphs, dense, output_beam: float,
             or graphs.shape[0] == 0 or not output_beam > 0):
         return None  # The code that makes a lattice raises if this is wrong.
     if delay_penalty > 0 and _penalty_source(graphs) is None:
-        reasons['ctc_loss'] = ('delay_penalty needs a lattice, because '
-                               'graphs.aux_labels is not a tensor')
+        not_taken.note(
+            'ctc_loss', 'delay_penalty needs a lattice, because '
+            'graphs.aux_labels is not a tensor')
         return None
     num_rows = int(dense.duration.max()) + 1
     num_states = graphs.arcs.shape().tot_size(1)
     num_arcs = graphs.arcs.shape().tot_size(2)
     if ((num_rows + 1) * num_states > _MAX_STATES
             or (num_rows + 1) * num_arcs > _MAX_ARCS):
-        reasons['ctc_loss'] = ('the lattice may exceed the max_states or the '
-                               'max_arcs of intersect_dense')
+        not_taken.note(
+            'ctc_loss', 'the lattice may exceed the max_states or the '
+            'max_arcs of intersect_dense')
         return None
-    reasons.pop('ctc_loss', None)
+    not_taken.note('ctc_loss')
     return num_rows if _k2.mps_prefers_ctc(graphs.arcs, num_rows) else None
 
 
@@ -180,7 +182,7 @@ def tot_scores(graphs, dense, output_beam: float, delay_penalty: float,
       labels, the host does not wait for them: the loss is NaN, and the backward
       pass raises if the host knows the labels then.
     '''
-    num_rows = _rows_in_metal(graphs, dense, output_beam, delay_penalty)
+    num_rows = _rows_for_metal(graphs, dense, output_beam, delay_penalty)
     if num_rows is None:
         return None
     index = graph_index(graphs)

@@ -26,10 +26,10 @@ import _k2
 from torch.autograd.function import once_differentiable
 from k2.mps import lattice
 from k2.mps.graph_index import graph_index
-from k2.mps.not_taken import reasons
+from k2.mps import not_taken
 
 
-def in_metal(fsas) -> bool:
+def prefers_metal(fsas) -> bool:
     '''Return whether the GPU is faster than the host for an FsaVec.
 
     The functions below may be called only if the result is True.
@@ -38,9 +38,9 @@ def in_metal(fsas) -> bool:
     if not _k2.version.with_mps or fsas.device.type != 'mps':
         return False
     if fsas.num_arcs == 0:
-        reasons['get_tot_scores'] = 'the FSAs have no arcs'
+        not_taken.note('get_tot_scores', 'the FSAs have no arcs')
         return False
-    reasons.pop('get_tot_scores', None)
+    not_taken.note('get_tot_scores')
     return _k2.mps_prefers_double_scores(fsas.arcs,
                                          fsas._get_state_batches().dim0)
 

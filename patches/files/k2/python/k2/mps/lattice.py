@@ -24,7 +24,7 @@ import _k2
 import k2
 
 from .graph_index import graph_index
-from .not_taken import reasons
+from . import not_taken
 from .sums import intersect_gradients
 
 # The cache of an Fsa has, under this key, the _k2.MpsFramedLattice that the Fsa
@@ -52,7 +52,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           or a_to_b_map.device.type != 'mps'):
         return None
     num_rows = int(b_fsas.duration.max()) + 1
-    reasons.pop('intersect_dense', None)
+    not_taken.note('intersect_dense')
     if not _k2.mps_prefers_intersect_dense(a_fsas.arcs, num_rows):
         return None
     index = graph_index(a_fsas).index
@@ -61,7 +61,8 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
     else:
         seqs = a_to_b_map.to('cpu')
         if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
-            reasons['intersect_dense'] = 'a_to_b_map is not in ascending order'
+            not_taken.note('intersect_dense',
+                           'a_to_b_map is not in ascending order')
             return None
         # The backward pass reads the map, too.  Until then, the caller may
         # write to the tensor.

@@ -16,6 +16,16 @@
 '''Calls that Metal's kernels do not take, whatever the estimated times are.'''
 from typing import Dict
 
-# For each operation whose last call the kernels did not take: what in the call
-# they do not take.  k2.mps.explain() returns these texts.
-reasons: Dict[str, str] = {}
+# For each operation, what in its last call the kernels do not take.  All threads
+# share the texts: k2.mps.explain() tells of the last call of the process.
+_reasons: Dict[str, str] = {}
+
+
+def note(operation: str, reason: str = '') -> None:
+    '''Keep why the kernels do not take a call; no reason if they take it.'''
+    _reasons[operation] = reason
+
+
+def reason_of(operation: str) -> str:
+    '''Return what note() kept of the last call; empty if there is none.'''
+    return _reasons.get(operation, '')

@@ -84,7 +84,7 @@ def placements() -> List:
 
 
 def _explain(placement) -> str:
-    reason = not_taken.reasons.get(placement.operation)
+    reason = not_taken.reason_of(placement.operation)
     if reason:
         return f'{placement.operation}: not by Metal: {reason}'
     if placement.num_calls == 0:

@@ -22,7 +22,7 @@ import _k2
 import k2
 
 from . import lattice
-from .not_taken import reasons
+from . import not_taken
 
 
 def _make(a_fsas, b_fsas, *options):
@@ -30,13 +30,9 @@ def _make(a_fsas, b_fsas, *options):
     if a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps':
         return None
     num_rows = int(b_fsas.duration.max()) + 1
-    return keep_reason(*_k2.mps_intersect_dense_pruned(
-        a_fsas.arcs, b_fsas.dense_fsa_vec, num_rows, *options))
-
-
-def keep_reason(made, reason: str):
-    '''Return ``made``, and keep the reason for :func:`k2.mps.explain`.'''
-    reasons['intersect_dense_pruned'] = reason
+    made, reason = _k2.mps_intersect_dense_pruned(
+        a_fsas.arcs, b_fsas.dense_fsa_vec, num_rows, *options)
+    not_taken.note('intersect_dense_pruned', reason)
     return made
 
 

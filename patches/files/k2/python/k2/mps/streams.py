@@ -27,11 +27,11 @@ import torch
 import _k2
 import k2
 
-from .pruned import keep_reason
+from . import not_taken
 from .pruned import select_or_fill
 
 
-def on_gpu(graph, num_streams: int, *options):
+def gpu_decoder(graph, num_streams: int, *options):
     '''Return a _k2.MpsPrunedStreams, or None if the GPU cannot decode with
     this graph.
 
@@ -55,7 +55,7 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
     Returns:
       What ``intersecter.decode`` returns, or None if the host must decode.
     '''
-    if intersecter.on_gpu is None or dense_fsas.device.type != 'mps':
+    if intersecter.gpu_decoder is None or dense_fsas.device.type != 'mps':
         return None
     streams = []
     for state in states:
@@ -65,8 +65,9 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
             streams.append(None)
         else:
             return None
-    made = keep_reason(*intersecter.on_gpu.decode(
-        dense_fsas.dense_fsa_vec, dense_fsas.duration.tolist(), streams))
+    made, reason = intersecter.gpu_decoder.decode(
+        dense_fsas.dense_fsa_vec, dense_fsas.duration.tolist(), streams)
+    not_taken.note('intersect_dense_pruned', reason)
     if made is None:
         return None
     return _lattice(intersecter.decoding_graph, made), made.streams
@@ -75,10 +76,10 @@ def decode(intersecter, dense_fsas, states: List) -> Optional[Tuple]:
 def to_host(intersecter, states: List) -> List:
     '''Return the state of each stream after its last chunk, as a
     k2.DecodeStateInfo.'''
-    if intersecter.on_gpu is None:
+    if intersecter.gpu_decoder is None:
         return states
     return [
-        intersecter.on_gpu.to_host(state)
+        intersecter.gpu_decoder.to_host(state)
         if isinstance(state, _k2.MpsPrunedStream) else state
         for state in states
     ]
