@@ -8,8 +8,10 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 
-def test_apply_replaces_a_file_by_a_folder_and_a_folder_by_a_file(exchanged):
+@pytest.mark.parametrize("path", ["a/deep/file", "b"])
+def test_apply_exchanges_a_file_for_a_folder_or_a_folder_for_a_file(exchanged, path):
     exchanged.ok("apply")
+    assert (exchanged.checkout / path).is_file()
     pin = git(exchanged.upstream, "rev-parse", "HEAD")
     assert git(exchanged.checkout, "rev-parse", "HEAD") == pin
     assert git(exchanged.checkout, "status", "--porcelain") == ""

@@ -34,7 +34,7 @@ def sound(sandbox, k2, *names):
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
 
 
-def test_new_makes_a_patch_of_edits_and_named_files(sandbox, k2):
+def test_new_takes_the_edits_with_the_files_that_are_named(sandbox, k2):
     edit(k2)
     support.write(k2, {"k2/csrc/mps/more.mm": "more\n", "x.log": "ignored\n"})
     before = (k2 / CONTEXT).stat().st_mtime_ns
