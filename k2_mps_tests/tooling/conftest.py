@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from k2mps.core import git
 
-from k2_mps_tests.tooling import stand_in, support
+from k2_mps_tests.tooling import reporting, stand_in, support
 
 # The developer's environment variables, for tests that fetch from the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
@@ -133,3 +133,12 @@ def own(sandbox) -> Path:
     support.write(directory, {"notes.txt": "mine\n"})
     support.git(directory, "branch", "feature")
     return directory
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with `make mac-report` alone; it is no git clone."""
+    root = tmp_path / "project"
+    shutil.copytree(reporting.ROOT / "k2_mps_tests/report", root / "k2_mps_tests/report")
+    (root / "k2_mps_tests/__init__.py").touch()
+    return root
