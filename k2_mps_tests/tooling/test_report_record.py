@@ -10,34 +10,53 @@ from k2_mps_tests.report.series import Runner, Task
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.reporting import archived, report, user_variables
 
+# Steps with and without a need for the virtual environment.
+STEPS = ("--only", "facts", "--only", "environment", "--only", "compiler/driver")
 
-def test_facts_need_no_environment_and_later_steps_say_what_they_lack(project, tmp_path):
-    options = ("--only", "facts", "--only", "environment", "--only", "compiler/driver")
-    done = report(project, tmp_path, *options)
+
+def _record(project, name="*"):
+    """Returns the file of the only record whose folder has this name."""
+    [record] = project.glob(f"build/mac-report/{name}/record.jsonl")
+    return record
+
+
+def _verdicts(record):
+    """Returns the lines of a record that have a verdict."""
+    lines = map(json.loads, record.read_text().splitlines())
+    return [line for line in lines if "verdict" in line]
+
+
+def test_facts_need_no_environment(project, tmp_path):
+    done = report(project, tmp_path, *STEPS)
     assert done.returncode == 1, done.stdout + done.stderr
-    [record] = project.glob("build/mac-report/*/record.jsonl")
-    verdicts = {
-        line["item"]: line["verdict"]
-        for line in map(json.loads, record.read_text().splitlines())
-        if "verdict" in line
-    }
+    verdicts = {line["item"]: line["verdict"] for line in _verdicts(_record(project))}
     # There is no Makefile, so there is no virtual environment.
     assert verdicts["machine"] == "ok" and verdicts["virtual environment"] == "wrong"
+
+
+def test_steps_without_their_environment_say_what_they_lack(project, tmp_path):
+    report(project, tmp_path, *STEPS)
+    verdicts = {line["item"]: line["verdict"] for line in _verdicts(_record(project))}
     for item in ("doctor", "packages", "pip freeze", "driver"):
         assert verdicts[item] == "not run"
     text = (project / "build/mac-report.txt").read_text()
     assert "wrong: environment: virtual environment" in text
     assert "driver: environment, virtual environment: wrong" in text
-    # Without a verdict of the environment, nothing is wrong yet.
+
+
+def test_without_a_verdict_of_the_environment_nothing_is_wrong(project, tmp_path):
     report(project, tmp_path, "--only", "numbers", "--torch", "2.15.0")
-    [other] = project.glob("build/mac-report/*2.15.0*/record.jsonl")
-    verdicts = [line for line in map(json.loads, other.read_text().splitlines())]
+    lines = _record(project, "*2.15.0*").read_text().splitlines()
+    verdicts = [json.loads(line) for line in lines]
     assert verdicts and {line["verdict"] for line in verdicts} == {"not run"}
     assert "there is no .venv" in verdicts[0]["why"]
-    # A second run keeps the verdict of the facts, and tries the environment again.
-    before = record.read_text()
-    report(project, tmp_path, *options)
-    after = record.read_text().removeprefix(before)
+
+
+def test_a_second_run_repeats_only_what_failed(project, tmp_path):
+    report(project, tmp_path, *STEPS)
+    before = _record(project).read_text()
+    report(project, tmp_path, *STEPS)
+    after = _record(project).read_text().removeprefix(before)
     assert "virtual environment" in after and '"facts"' not in after
 
 
@@ -77,9 +96,7 @@ def test_after_a_failed_build_only_what_needs_no_k2_runs(project, tmp_path):
         (project / name).chmod(0o755)
     done = report(project, tmp_path, "--quick")
     assert "\nbuild: build ...\n  swoosh.mm:3:1: error: planted\n" in done.stdout
-    [record] = project.glob("build/mac-report/*/record.jsonl")
-    lines = map(json.loads, record.read_text().splitlines())
-    verdicts = {(line["step"], line["item"]): line for line in lines if "verdict" in line}
+    verdicts = {(line["step"], line["item"]): line for line in _verdicts(_record(project))}
     build = verdicts["build", "build"]
     assert build["verdict"] == "wrong" and build["output"].endswith("\n99\n100")
     assert build["why"] == "exit status 34\nswoosh.mm:3:1: error: planted"
