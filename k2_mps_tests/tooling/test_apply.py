@@ -7,7 +7,7 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-# The id of the tree that k2 has after `support.sample_series` is applied.
+# The id of the tree that k2 has after `sample_series` is applied.
 TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
 

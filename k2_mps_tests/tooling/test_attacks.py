@@ -8,7 +8,8 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, git, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS
+from k2_mps_tests.tooling.support import git, snapshot
 
 HEADER = "From: k2-mps <k2-mps@k2-mps.invalid>\nSubject: {}\nUpstream-Status: {}\n"
 
@@ -144,12 +145,12 @@ def test_a_draft_is_a_new_file(sandbox, k2, tmp_path):
     support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     path = os.pathsep.join((str(tmp_path), sandbox.environment["PYTHONPATH"]))
     env = {**sandbox.environment, "PYTHONPATH": path}
-    result = sandbox.program(*sandbox.command("fold", support.MPS), env=env)
+    result = sandbox.program(*sandbox.command("fold", MPS), env=env)
     assert (
         result.returncode == 1 and f"File exists: {sandbox.root}/patches/{draft}" in result.stderr
     )
     assert victim.read_text() == "victim\n"
-    sandbox.ok("fold", support.MPS)
+    sandbox.ok("fold", MPS)
 
 
 def test_squashed_commits_leave_no_trailers(sandbox, k2):

@@ -6,7 +6,9 @@ import shlex
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git, patches, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.series_files import drop, git_commands, patches
+from k2_mps_tests.tooling.support import git, snapshot
 
 TOOL = "k2/python/k2/mps/tool"
 OURS = "k2-mps <k2-mps@k2-mps.invalid>"
@@ -179,7 +181,7 @@ def test_fold_adds_edits_to_a_patch(sandbox, k2, name):
 
 @pytest.mark.parametrize("name", [MPS, ARRAY, NEW])
 def test_a_patch_is_dropped_by_hand(sandbox, k2, name):
-    support.drop(sandbox, name)
+    drop(sandbox, name)
     sandbox.ok("apply")
     sandbox.ok("export")
     sound(sandbox, k2, *(one for one in (MPS, ARRAY, NEW) if one != name))
@@ -290,7 +292,7 @@ def test_a_command_starts_few_git_processes(sandbox, k2, words, most):
     sandbox.ok("export")
     if words not in ("status", "export"):
         edit(k2)
-    assert len(support.git_commands(sandbox, *words.split())) <= most
+    assert len(git_commands(sandbox, *words.split())) <= most
 
 
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "x"]])

@@ -17,6 +17,7 @@ from k2mps.core import errors
 
 from k2_mps_tests.docs import tables
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import CONTEXT, MPS
 
 ROOT = support.TOOLS.parent
 
@@ -137,7 +138,7 @@ def test_the_next_command_works_as_printed_for_another_checkout(sandbox, way):
 
     shown = shlex.quote(str(k2))
     clone = f"git clone {sandbox.upstream.as_uri()} {shown}"
-    assert follow("fold", support.MPS) == clone
+    assert follow("fold", MPS) == clone
     shutil.rmtree(k2)
     assert follow("status") == clone
     facts = json.loads(sandbox.ok("status", *option, "--json", env=variable))
@@ -279,10 +280,10 @@ def test_too_few_open_files_are_one_error(sandbox, k2):
 
 def test_files_that_the_shell_limits_are_one_error(sandbox, k2):
     """Python gets an error of the system, and git is ended by a signal."""
-    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
-    support.edit(sandbox.root / "patches" / support.MPS, "know mps", "know it")
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
+    support.edit(sandbox.root / "patches" / MPS, "know mps", "know it")
     signalled = f"was ended by signal {signal.SIGXFSZ}"
-    for words, first in ((("fold", support.MPS), "File too large"), (("apply",), signalled)):
+    for words, first in ((("fold", MPS), "File too large"), (("apply",), signalled)):
         command = shlex.join(sandbox.command(*words))
         result = sandbox.program("bash", "-c", f"ulimit -f 1; {command}")
         assert first in result.stderr

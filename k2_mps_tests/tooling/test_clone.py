@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.series_files import git_commands
 from k2_mps_tests.tooling.support import git, snapshot
 
 
@@ -25,7 +26,7 @@ def test_a_clone_has_every_blob(sandbox):
 def test_a_second_apply_clones_nothing(sandbox):
     sandbox.ok("apply")
     before = snapshot(sandbox.checkout)
-    assert not any(one.startswith("clone") for one in support.git_commands(sandbox, "apply"))
+    assert not any(one.startswith("clone") for one in git_commands(sandbox, "apply"))
     assert snapshot(sandbox.checkout) == before
 
 

@@ -6,7 +6,9 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import NEW, git, patches
+from k2_mps_tests.tooling.sandbox import CONTEXT, NEW
+from k2_mps_tests.tooling.series_files import findings, patches
+from k2_mps_tests.tooling.support import git
 
 
 def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
@@ -370,7 +372,7 @@ def test_a_note_in_patches_stays_and_stops_each_command(sandbox, k2):
     notes = sandbox.root / "patches/NOTES"
     notes.write_text("mine\n")
     before = patches(sandbox)
-    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     tip = git(k2, "rev-parse", "HEAD")
     for words in (["apply"], ["new", "x"], ["fold", NEW], ["upstream"]):
         error = sandbox.fails(1, *words)
@@ -378,7 +380,7 @@ def test_a_note_in_patches_stays_and_stops_each_command(sandbox, k2):
     git(k2, "stash", "--quiet")
     for words in (["export"], ["export", "--prune"], ["rebase", "--onto", "master"], ["wheel"]):
         sandbox.fails(1, *words)
-    assert ("patches/series", 1, "form") in support.findings(sandbox)
+    assert ("patches/series", 1, "form") in findings(sandbox)
     assert patches(sandbox) == before and git(k2, "rev-parse", "HEAD") == tip
     notes.rename(notes.with_name(".NOTES"))
     assert "already applied" in sandbox.ok("apply")

@@ -28,7 +28,10 @@ from pathlib import Path
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import CONTEXT, MPS, NEW, git, patches
+from k2_mps_tests.tooling.rebasing import rebase
+from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 MINE = "an hour's work\n"
 LATER = "work after the kill\n"
@@ -53,9 +56,9 @@ def change_patches(sandbox) -> None:
 
 
 def newer(sandbox) -> None:
-    files = {CONTEXT: "first\n" + support.LONG_FILE}
+    files = {CONTEXT: "first\n" + LONG_FILE}
     onto = support.commit(sandbox.upstream, "Newer", files)
-    support.rebase(sandbox, sandbox.checkout, onto)
+    rebase(sandbox, sandbox.checkout, onto)
     commit(sandbox)
 
 

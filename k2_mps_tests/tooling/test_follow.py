@@ -7,7 +7,8 @@ import sys
 from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import CONTEXT, LONG_FILE, MPS, NEW
+from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
 
 BETTER = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 OTHER = {"docs/other": "x\n"}
@@ -42,7 +43,7 @@ def test_each_conflict_and_the_commits_that_touched_its_files_are_named(sandbox)
     bad = support.commit(sandbox.upstream, "@user `Better", BETTER)
     tool = "k2/python/k2/mps/tool"
     last = support.commit(sandbox.upstream, "Tool", {tool: "upstream's\n"})
-    patches = support.patches(sandbox)
+    before = patches(sandbox)
     status, text = follow(sandbox)
     assert status == 34
     assert "is 3 commits after the pin" in text
@@ -51,7 +52,7 @@ def test_each_conflict_and_the_commits_that_touched_its_files_are_named(sandbox)
     assert "A Contributor: @user `Better\n" in text
     assert f"\n    {NEW}: conflicts in {tool}\n      touched by {last} " in text
     assert text.count("touched by") == 2 and f"`k2mps rebase --onto {last}`" in text
-    assert support.patches(sandbox) == patches
+    assert patches(sandbox) == before
 
 
 def test_without_a_conflict_the_series_is_rebased_and_tried(sandbox):

@@ -11,10 +11,13 @@ from k2_mps_tests.tooling.rebasing import (
     SUPERSEDES,
     onto_a_release,
     pin,
+    rebase,
     resolve,
     stopped,
 )
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, git, patches
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")
@@ -167,13 +170,13 @@ def test_a_patch_that_the_user_skips_is_named(sandbox, k2):
 def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
     """Runs the command that the refusal names first."""
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    support.rebase(sandbox, k2, onto)
+    rebase(sandbox, k2, onto)
     git(k2, "reset", "--quiet", "--hard", "HEAD~2")
     message = sandbox.fails(1, "export", "--onto", onto)
     (command,) = re.findall(r"next: (git .* cherry-pick [0-9a-f ]+), which", message)
     support.shell(k2, command)
     sandbox.ok("export", "--onto", onto)
-    assert sandbox.order() == [MPS, ARRAY, support.NEW] and sandbox.state() == "applied"
+    assert sandbox.order() == [MPS, ARRAY, NEW] and sandbox.state() == "applied"
 
 
 def test_commits_of_the_user_are_rebased_too(sandbox, k2):

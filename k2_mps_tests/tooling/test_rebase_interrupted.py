@@ -9,7 +9,9 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.rebasing import LEFT_OUT, OTHERS_WORK, pin, resolve
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, git, patches
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, LONG_FILE
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")

@@ -6,7 +6,9 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.rebasing import CONFLICT, OTHERS_WORK, pin, resolve, stopped
-from k2_mps_tests.tooling.support import MPS, git, patches, snapshot
+from k2_mps_tests.tooling.sandbox import MPS
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git, snapshot
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")

@@ -6,6 +6,8 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import CONTEXT, MPS
+from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.support import git, snapshot
 
 
@@ -149,8 +151,8 @@ def test_status_when_new_patches_arrived_beside_the_users_work(sandbox, k2, scri
 
 
 def test_status_after_a_new_that_was_killed_between_the_files_of_patches(sandbox, k2):
-    before = support.patches(sandbox)
-    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    before = patches(sandbox)
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     ref = git(k2, "rev-parse", "refs/k2mps/applied")
     sandbox.ok("new", "more")
     git(k2, "update-ref", "refs/k2mps/applied", ref)
@@ -259,7 +261,7 @@ NEXT_STEPS = {
 def test_the_next_step_of_each_state(sandbox, k2, script, step):
     git(sandbox.upstream, "checkout", "--quiet", "-b", "newer")
     newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
-    names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{support.MPS}';"
+    names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{MPS}';"
     names += f" edit='sed -i $a#mine {k2}/CMakeLists.txt';"
     support.shell(sandbox.root, f"{names} {script}")
     step = step.replace("K2", f"git -C {k2}").replace("NEWER", newer[:12])

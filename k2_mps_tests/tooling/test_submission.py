@@ -8,7 +8,9 @@ from k2mps.core.project import Project
 from k2mps.series.series_file import GROUPS
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches, write_cover_letters
+from k2_mps_tests.tooling.support import git, snapshot
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def k2(k2, sandbox):
     git's configuration names a user, and the page of cover letters has sections.
     """
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
-    support.write_cover_letters(sandbox, "shared-memory", "device")
+    write_cover_letters(sandbox, "shared-memory", "device")
     return k2
 
 
@@ -106,9 +108,7 @@ def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     page += "\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
-    order.write_text(
-        f"# shared-memory: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n"
-    )
+    order.write_text(f"# shared-memory: x\n{MPS}\n{ARRAY}\n# device: x\n{NEW}\n")
     sandbox.ok("upstream", "--group", "device", "--squash", "--branch", "for-k2")
     assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     assert git(k2, "rev-parse", "for-k2~2") == sandbox.pin
