@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from k2_mps_tests.benchmarks.step_cost import Peak
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
-
-EPS = torch.finfo(torch.float32).eps
+from k2_mps_tests.parity.helpers import EPS, MPS, assert_same, random_fsa_vec
 
 
 def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
