@@ -73,14 +73,7 @@ def _load(is_new):
     to_row = 1  # where the stream's rows begin in memory
     # The numbers of saved states and arcs of each frame.
     states, arcs = np.array([2, 3, 4]), np.array([5, 6, 0])
-    of_states = random.integers(100, size=(states.sum(), 6))
-    saved = Saved(
-        active=of_states[:, :4],
-        num_kept=of_states[:, 4],
-        numbers=of_states[:, 5],
-        next_states=random.integers(100, size=arcs[:HISTORY].sum()),
-        history=random.standard_normal((HISTORY, columns)).astype(np.float32),
-    )
+    saved = _random_saved(random, states.sum(), arcs[:HISTORY].sum(), columns)
     chunk = random.standard_normal((from_row + rows, stride)).astype(np.float32)
     leaving = [2, 9]  # where the arcs of the graph's first and second state begin
 
@@ -91,9 +84,9 @@ def _load(is_new):
         states, arcs = np.zeros(SAVED, np.int32), np.zeros(SAVED, np.int32)
     else:
         _restore_ring(rings[index], saved, states, arcs, base)
+    history = np.zeros_like(saved.history) if is_new else saved.history
     scores = np.full((to_row + HISTORY + rows, columns), UNTOUCHED, np.float32)
-    scores[to_row : to_row + HISTORY] = 0 if is_new else saved.history
-    scores[to_row + HISTORY :] = chunk[from_row:, :columns]
+    scores[to_row:] = np.concatenate([history, chunk[from_row:, :columns]])
     begins = _untouched(index + 2)
     begins[index : index + 2] = to_row, to_row + HISTORY + rows
     infos = _untouched(index + 1, NUM_INFOS)
@@ -124,6 +117,18 @@ def _load(is_new):
         Number.kStreamLoad: load,
     }
     return Case(f"a new stream {is_new}", "load_stream", 1, LANES, buffers)
+
+
+def _random_saved(random, num_states, num_arcs, columns):
+    """Returns random Saved for a stream that goes on."""
+    of_states = random.integers(100, size=(num_states, 6))
+    return Saved(
+        active=of_states[:, :4],
+        num_kept=of_states[:, 4],
+        numbers=of_states[:, 5],
+        next_states=random.integers(100, size=num_arcs),
+        history=random.standard_normal((HISTORY, columns)).astype(np.float32),
+    )
 
 
 def _begin_ring(ring, leaving):
@@ -174,40 +179,26 @@ def _save(is_new):
     time = 11  # the frame of the stream that is frame 0 of the chunk
     first_row, columns = 5, 3  # of the stream's rows in memory
     num_frozen = 8  # the number of arcs that later chunks do not change
-    max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
     begin, end = HISTORY if is_new else 0, 9
     following = end - HISTORY  # the first frame that the next chunk can still change
     sizes = random.integers(1, 4, size=(end + 1, 2))  # of each frame: states, arcs
     frames = _wrapped_frames(sizes, following)
-    active = random.integers(100, size=(max_states, 4))
-    kept = random.integers(-1, 3, size=max_states)
-    next_states = random.integers(9, size=max_arcs)
-    numbers = random.permutation(max_states)
+    rings = _untouched_rings(index + 1, end + 1)
+    ring = rings[index]
+    _fill_ring(random, ring)
+    ring["frames"][: end + 1] = frames
     scores = random.standard_normal((first_row + end + 1, columns)).astype(np.float32)
     out = random.integers(50, size=(11, 4))
-    rings = _untouched_rings(index + 1, end + 1)
-    rings[index]["active"], rings[index]["num_kept"] = active, kept
-    rings[index]["numbers"], rings[index]["next_states"] = numbers, next_states
-    rings[index]["frames"][: end + 1] = frames
     lattices = np.zeros(index + 1, pruned.lattice_layout())
     lattices[index]["out"][: len(out)] = out
     n, m = sizes[following:, 0].sum(), sizes[following:end, 1].sum()
-    of_states = (frames[following, 0] + np.arange(n)) % max_states
-    of_arcs = (frames[following, 2] + np.arange(m)) % max_arcs
-    saved = Saved(
-        active=active[of_states],
-        num_kept=kept[of_states],
-        numbers=numbers[of_states] + base,
-        next_states=next_states[of_arcs],
-        history=scores[first_row + end - HISTORY : first_row + end],
-    )
+    history = scores[first_row + end - HISTORY : first_row + end]
+    saved = _expected_saved(ring, frames[following], n, m, base, history)
     old = _untouched(len(out), 4)
     old[:num_frozen] = out[:num_frozen] + [base, base, 0, 0]
-    times = _untouched(max_states + base)
-    for t in range(begin + (0 if is_new else 1), following + 1):
-        for state in (frames[t, 0] + np.arange(frames[t, 1])) % max_states:
-            if kept[state] >= 0:
-                times[numbers[state] + base] = time + t
+    # An earlier chunk has written the times of a later chunk's first frame.
+    frozen = range(begin + (0 if is_new else 1), following + 1)
+    times = _expected_times(ring, frames, frozen, base, time)
     save = Buffer.struct(
         SAVE,
         index=index,
@@ -233,6 +224,55 @@ def _save(is_new):
         Number.kStreamSave: save,
     }
     return Case(f"a new stream {is_new}", "save_stream", 1, LANES, buffers)
+
+
+def _fill_ring(random, ring):
+    """Fills the states and arcs of a ring with random numbers."""
+    max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
+    ring["active"] = random.integers(100, size=(max_states, 4))
+    ring["num_kept"] = random.integers(-1, 3, size=max_states)
+    ring["next_states"] = random.integers(9, size=max_arcs)
+    ring["numbers"] = random.permutation(max_states)
+
+
+def _elements(begin, count, capacity):
+    """Returns the indexes of a frame's states or arcs in their ring."""
+    return (begin + np.arange(count)) % capacity
+
+
+def _expected_saved(ring, frame, num_states, num_arcs, base, history):
+    """Returns what save_stream keeps of a ring.
+
+    Args:
+      frame: where the states and arcs begin that the next chunk can still change; a row of
+        _wrapped_frames().
+      num_states, num_arcs: how many they are.
+      base: a state's number in the stream's lattice minus its number in the chunk.
+    """
+    of_states = _elements(frame[0], num_states, pruned.MAX_STATES)
+    of_arcs = _elements(frame[2], num_arcs, pruned.MAX_ARCS)
+    return Saved(
+        active=ring["active"][of_states],
+        num_kept=ring["num_kept"][of_states],
+        numbers=ring["numbers"][of_states] + base,
+        next_states=ring["next_states"][of_arcs],
+        history=history,
+    )
+
+
+def _expected_times(ring, frames, frozen, base, time):
+    """Returns the frames of the states that save_stream adds to a stream's lattice.
+
+    Args:
+      frozen: the frames of the chunk whose states are added.
+      time: the frame of the stream that is frame 0 of the chunk.
+    """
+    times = _untouched(pruned.MAX_STATES + base)
+    for t in frozen:
+        for state in _elements(frames[t, 0], frames[t, 1], pruned.MAX_STATES):
+            if ring["num_kept"][state] >= 0:
+                times[ring["numbers"][state] + base] = time + t
+    return times
 
 
 def _wrapped_frames(sizes, frame):
@@ -269,18 +309,6 @@ def _emit(num_old):
     of_graph = random.integers(len(graph), size=num_arcs)
     scores = random.standard_normal(num_arcs).astype(np.float32)
     arcs = np.stack([src, dest, of_graph, scores.view(np.int32)], 1)
-    label = graph["label"][of_graph]
-    is_final = dest == num_states - 1
-
-    splits, ids1 = _untouched(first_state + num_states + 1), _untouched(first_state + num_states)
-    splits[first_state:] = first_arc + np.searchsorted(src, np.arange(num_states + 1))
-    ids1[first_state:] = index
-    ids2, out_arcs, arc_map = (_untouched(first_arc + num_arcs, *more) for more in ((), (4,), ()))
-    ids2[first_arc:] = first_state + src
-    out_arcs[first_arc:] = np.stack(
-        [src, dest, np.where(is_final, -1, label), scores.view(np.int32)], 1
-    )
-    arc_map[first_arc:] = np.where(is_final & (label != -1), -1, of_graph)
     lattices = np.zeros(index + 1, pruned.lattice_layout())
     lattices[index]["out"][: num_arcs - num_old] = arcs[num_old:] - [base, base, 0, 0]
     emit = Buffer.struct(
@@ -298,11 +326,37 @@ def _emit(num_old):
         Number.kStreamLattice: Buffer(lattices.view(np.int32)),
         Number.kStreamParams: _params(1, 1),
         Number.kStreamArcs: Buffer(graph.view(np.int32)),
-        Number.kStreamRowSplits2: Buffer.output(splits, dtype=np.int32),
-        Number.kStreamRowIds1: Buffer.output(ids1, dtype=np.int32),
-        Number.kStreamRowIds2: Buffer.output(ids2, dtype=np.int32),
-        Number.kStreamOutArcs: Buffer.output(out_arcs, dtype=np.int32),
-        Number.kStreamArcMap: Buffer.output(arc_map, dtype=np.int32),
+        **_expected_fsa(index, arcs, graph["label"][of_graph], num_states, first_state, first_arc),
         Number.kStreamEmit: emit,
     }
     return Case(f"{num_old} arcs of earlier chunks", "emit_stream", 1, LANES, buffers)
+
+
+def _expected_fsa(index, arcs, labels, num_states, first_state, first_arc):
+    """Returns the buffers that emit_stream writes.
+
+    Args:
+      index: the index of the stream.
+      arcs: the arcs of the stream's lattice: (src, dest, arc of the graph, bits of the score).
+      labels: the labels of these arcs in the graph.
+      first_state, first_arc: where the lattice begins among all lattices.
+    """
+    src, dest, of_graph, bits = arcs.T
+    is_final = dest == num_states - 1
+    row_splits = first_arc + np.searchsorted(src, np.arange(num_states + 1))
+    out_arcs = np.stack([src, dest, np.where(is_final, -1, labels), bits], 1)
+    # An arc to the final state that has another label than -1 is no arc of the graph.
+    arc_map = np.where(is_final & (labels != -1), -1, of_graph)
+    written = {
+        Number.kStreamRowSplits2: (first_state, row_splits),
+        Number.kStreamRowIds1: (first_state, np.full(num_states, index)),
+        Number.kStreamRowIds2: (first_arc, first_state + src),
+        Number.kStreamOutArcs: (first_arc, out_arcs),
+        Number.kStreamArcMap: (first_arc, arc_map),
+    }
+    return {
+        number: Buffer.output(
+            np.concatenate([_untouched(begin, *values.shape[1:]), values]), dtype=np.int32
+        )
+        for number, (begin, values) in written.items()
+    }
