@@ -20,7 +20,7 @@ PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 OF_PYTHON = {
     "bridge": ["operations", "algorithms"],
     "counting": ["counters"],
-    "ctc": ["ctc", "placement", "graph_index"],
+    "ctc": ["ctc", "losses", "graph_index"],
     "dense": ["lattice", "gradients"],
     "double_scores": ["scores", "gradients"],
     "graph_index": ["graph_index"],

@@ -16,16 +16,17 @@ TESTS = {
 }
 _SCORES = "get_tot_scores|get_forward_scores|get_backward_scores|get_arc_post"
 _OF_PRUNED = "intersect_dense_pruned|get_lattice"
+_CTC = r"k2\.ctc_loss|k2\.CtcLoss"
 _STREAMS = "OnlineDenseIntersecter"
 _PRUNING = "do_rnnt_pruning|get_rnnt_prune_ranges"
 # {file of k2.mps: the public names that run the file, as a regular expression}
 RUN_PYTHON = {
     "bridge": "determinize|get_best_matching_stats",
     "counting": "counters",
-    "ctc": "ctc_loss",
+    "ctc": _CTC,
     "dense": "DenseFsaVec",
     "double_scores": _SCORES,
-    "graph_index": "ctc_loss|intersect_dense",
+    "graph_index": rf"{_CTC}|k2\.intersect_dense",
     "joiner": "joiner_input",
     "lattice": "intersect_dense",
     "not_taken": "explain",
@@ -40,10 +41,10 @@ RUN_PYTHON = {
     "sums": "index_sums|index_add|index_select",
 }
 RUN_BINDINGS = {
-    "mps_ctc": "ctc_loss",
+    "mps_ctc": _CTC,
     "mps_dense_fsa_vec": "DenseFsaVec",
     "mps_double_scores": _SCORES,
-    "mps_graph_index": "ctc_loss|intersect_dense",
+    "mps_graph_index": rf"{_CTC}|k2\.intersect_dense",
     "mps_labels": "labels",
     "mps_lattice": "intersect_dense",
     # Each parity test reads the arguments of the kernels that it launches; see conftest.py.
