@@ -222,7 +222,7 @@ def _hide_our_frames(module: types.ModuleType) -> None:
 
 def _show(paths: list[str], in_place: bool) -> int:
     """Prints the changes of files as a diff."""
-    from k2_mac import rules
+    from k2_mac import names, rules
 
     status = 0
     programs = (program for path in paths for program in _programs(os.path.normpath(path)))
@@ -239,7 +239,7 @@ def _show(paths: list[str], in_place: bool) -> int:
         for line in difflib.unified_diff(*texts, path, path):
             print(line, end="" if line.endswith("\n") else "\n\\ No newline at end of file\n")
         for note in changed.notes:
-            print(f"{path}:{note.line}: {note.text}: {rules.NOTES[note.kind]}", file=sys.stderr)
+            print(f"{path}:{note.line}: {note.text}: {names.NOTES[note.kind]}", file=sys.stderr)
     return status
 
 

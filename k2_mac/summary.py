@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from .hook import Hook, Result
-from .rules import NOTES
+from .names import NOTES
 
 # How many places or kinds a line lists.
 _SHOWN = 6

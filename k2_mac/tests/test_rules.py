@@ -6,7 +6,7 @@ import pathlib
 import pytest
 import torch
 
-from k2_mac import rules
+from k2_mac import names, rules
 
 # {code of a program for CUDA: the code that runs instead; None if nothing changes}
 FORMS = {
@@ -162,7 +162,7 @@ def statements(tree):
 def programs_of_torch():
     """Returns about 60 programs of torch, which use CUDA in many ways."""
     folder = pathlib.Path(torch.__file__).parent / "distributed"
-    found = sorted(path for path in folder.rglob("*.py") if rules.HINT.search(path.read_text()))
+    found = sorted(path for path in folder.rglob("*.py") if names.HINT.search(path.read_text()))
     return found[:: max(1, len(found) // 60)]
 
 
@@ -250,7 +250,7 @@ NOTES = {
 @pytest.mark.parametrize("program", NOTES)
 def test_what_does_not_change_or_is_not_k2s_is_named_with_its_line(program):
     assert rules.change(f"import torch\n{program}\n").notes == [NOTES[program]]
-    assert NOTES[program][0] in rules.NOTES
+    assert NOTES[program][0] in names.NOTES
 
 
 def test_the_limits_of_float64_need_no_note():

@@ -46,6 +46,7 @@ OF_K2_MAC = {
     "faults": ["faults", "check"],
     "gpu": ["gpu", "translate"],
     "hook": ["run_scope", "run_program", "run_surroundings"],
+    "names": ["rules"],
     "patched": ["translate", "run_recipes", "run_surroundings"],
     "rules": ["rules"],
     "run": ["run_program", "run_output", "run_scope", "run_surroundings"],
