@@ -5,12 +5,6 @@ import re
 
 from .syntax import dotted, is_cuda, keyword
 
-# A program without a match needs no change.
-HINT = re.compile(
-    r"cuda|autocast|GradScaler|custom_[fb]wd|torch\.(?:double|float64|device)|\.double\(|device="
-    r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss|is_nccl_available"
-)
-
 _SAME_NAME = (
     "is_available",
     "device_count",
@@ -71,6 +65,16 @@ OF_LIBRARY = ("device", "device_type")
 _DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
 # An expression with one of these attributes is a tensor, so its attribute `device` is no text.
 OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
+
+# The last word of each name is in every program that uses the name.  The words before may not be: a
+# program may give a module another name.
+_LAST_WORDS = {
+    name.rpartition(".")[2]
+    for name in (*REPLACED, *CUDA_BY_DEFAULT, *DEVICE_FIRST, *WIDE, *CTC)
+    if not name.startswith("torch.cuda.")
+}
+# A program without a match needs no change and no note.
+HINT = re.compile("|".join(["cuda", "device", "(?i:kaldifeat)", *sorted(_LAST_WORDS)]))
 
 # {kind of a note: what the kind means}
 NOTES = {
