@@ -37,6 +37,8 @@ from .translate import (  # noqa: F401
 )
 from .translate import on_mps as _on_mps
 
+# ---- devices
+
 
 def device_type() -> str:
     """Returns the device type for ``torch.autocast``: 'mps' if
@@ -72,6 +74,48 @@ def set_device(index: int) -> None:
     device."""
     if not _on_mps():
         torch.cuda.set_device(index)
+
+
+def device(index: Any) -> contextlib.AbstractContextManager:
+    """Returns a context manager that chooses the GPU ``index``; mps has one."""
+    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
+
+
+def device_count() -> int:
+    """Returns the number of GPUs."""
+    return 1 if _on_mps() else torch.cuda.device_count()
+
+
+def current_device() -> int:
+    """Returns the index of the GPU that is used by default."""
+    return 0 if _on_mps() else torch.cuda.current_device()
+
+
+def get_device_name(device: Any = None) -> str:
+    """Returns the name of the GPU; for mps, 'mps'."""
+    return "mps" if _on_mps() else torch.cuda.get_device_name(device)
+
+
+def is_bf16_supported() -> bool:
+    """Returns whether the GPU computes with bfloat16; mps always does."""
+    return _on_mps() or torch.cuda.is_bf16_supported()
+
+
+def double() -> torch.dtype:
+    """Returns ``torch.float32`` on mps, which lacks float64, else
+    ``torch.float64``."""
+    return torch.float32 if _on_mps() else torch.float64
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits until the GPU has done all work that was launched."""
+    if _on_mps():
+        torch.mps.synchronize()
+    elif torch.cuda.is_available():
+        torch.cuda.synchronize(device)
+
+
+# ---- processes
 
 
 def dist_backend() -> str:
@@ -114,10 +158,7 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any
     return fn(int(os.environ["RANK"]), *args)
 
 
-def double() -> torch.dtype:
-    """Returns ``torch.float32`` on mps, which lacks float64, else
-    ``torch.float64``."""
-    return torch.float32 if _on_mps() else torch.float64
+# ---- memory
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -142,20 +183,28 @@ def max_memory_allocated(device: Any = None) -> int:
     return torch.cuda.max_memory_allocated(device)
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Resets the peak of :func:`max_memory_allocated`."""
-    if _on_mps():
-        torch.accelerator.reset_peak_memory_stats()
-    elif torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats(device)
-
-
 def memory_reserved(device: Any = None) -> int:
     """Returns how many bytes the driver has given to the process, including
     torch's cache."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.memory_reserved(device)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak,
+    the result of :func:`memory_reserved`."""
+    if _on_mps():
+        return torch.mps.driver_allocated_memory()
+    return torch.cuda.max_memory_reserved(device)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Resets the peak of :func:`max_memory_allocated`."""
+    if _on_mps():
+        torch.accelerator.reset_peak_memory_stats()
+    elif torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def empty_cache() -> None:
@@ -166,17 +215,7 @@ def empty_cache() -> None:
         torch.cuda.empty_cache()
 
 
-def synchronize(device: Any = None) -> None:
-    """Waits until the GPU has done all work that was launched."""
-    if _on_mps():
-        torch.mps.synchronize()
-    elif torch.cuda.is_available():
-        torch.cuda.synchronize(device)
-
-
-def is_bf16_supported() -> bool:
-    """Returns whether the GPU computes with bfloat16; mps always does."""
-    return _on_mps() or torch.cuda.is_bf16_supported()
+# ---- autocast and scaling
 
 
 def autocast(
@@ -218,32 +257,7 @@ def custom_bwd(bwd: Callable) -> Callable:
     return torch.amp.custom_bwd(bwd, device_type=device_type())
 
 
-def device_count() -> int:
-    """Returns the number of GPUs."""
-    return 1 if _on_mps() else torch.cuda.device_count()
-
-
-def current_device() -> int:
-    """Returns the index of the GPU that is used by default."""
-    return 0 if _on_mps() else torch.cuda.current_device()
-
-
-def get_device_name(device: Any = None) -> str:
-    """Returns the name of the GPU; for mps, 'mps'."""
-    return "mps" if _on_mps() else torch.cuda.get_device_name(device)
-
-
-def device(index: Any) -> contextlib.AbstractContextManager:
-    """Returns a context manager that chooses the GPU ``index``; mps has one."""
-    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak,
-    the result of :func:`memory_reserved`."""
-    if _on_mps():
-        return torch.mps.driver_allocated_memory()
-    return torch.cuda.max_memory_reserved(device)
+# ---- random numbers
 
 
 def manual_seed(seed: int) -> None:
