@@ -181,25 +181,28 @@ class _Rules(ast.NodeTransformer):
     # ---- statements
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        body, first = [], None
+        body = []
+        is_imported = False
         for statement in node.body:
             new = self.visit(statement)
-            if first is None and self._uses:
-                first = len(body)
-                decorators = getattr(statement, "decorator_list", ())
-                line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+            if self._uses and not is_imported:
+                # The program has imported torch before it first uses torch.  So this import does
+                # not import torch too early, before the program has set torch's variables.
+                body.append(self._import_before(statement))
+                is_imported = True
             body += new if isinstance(new, list) else [new]
-        if first is not None:
-            # The program has imported torch before it first uses torch.  So this import does not
-            # import torch too early, before the program has set torch's variables.
-            ours = ast.Import([ast.alias("k2_mac.gpu", self._ours)])
-            added = ast.copy_location(ours, body[first])
-            added.lineno = added.end_lineno = line
-            ast.copy_location(ours.names[0], ours)
-            body.insert(first, ours)
-            self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
         node.body = body
         return node
+
+    def _import_before(self, statement: ast.stmt) -> ast.Import:
+        """Returns an import of our module, which stands on a line before a statement."""
+        decorators = getattr(statement, "decorator_list", ())
+        line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+        ours = ast.copy_location(ast.Import([ast.alias("k2_mac.gpu", self._ours)]), statement)
+        ours.lineno = ours.end_lineno = line
+        ast.copy_location(ours.names[0], ours)
+        self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
+        return ours
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
         if node.level or not (node.module or "").startswith("torch"):
