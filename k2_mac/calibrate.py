@@ -25,6 +25,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import k2
 import k2.mps
@@ -78,6 +79,20 @@ class Measured:
         return max(self.rounds) / min(self.rounds) - 1
 
 
+class Case(NamedTuple):
+    """What the program times.
+
+    Attributes:
+      name: the name of an operation.
+      place: where the operation runs: 'host' or 'metal'.
+      length: the length of its problem: 'short' or 'long'.
+    """
+
+    name: str
+    place: str
+    length: str
+
+
 def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], None]]:
     """Returns {name of an operation: a function that calls the operation}."""
     generator = torch.Generator().manual_seed(0)
@@ -125,12 +140,16 @@ def _time(call: Callable[[], None]) -> float:
 
 
 @contextlib.contextmanager
-def _forced(who: str) -> Iterator[None]:
-    """Lets `who` run the operations that both the host and Metal can run.
-    `who` is 'host' or 'metal'.  torch uses one thread, so that the times do not
-    depend on how many cores are free."""
+def _forced(place: str) -> Iterator[None]:
+    """Lets the host or Metal run the operations that both can run.
+
+    torch uses one thread, so that the times do not depend on how many cores are free.
+
+    Args:
+      place: 'host' or 'metal'.
+    """
     before, threads = os.environ.get("K2_MPS_FORCE"), torch.get_num_threads()
-    os.environ["K2_MPS_FORCE"] = who
+    os.environ["K2_MPS_FORCE"] = place
     torch.set_num_threads(1)
     try:
         yield
@@ -141,8 +160,8 @@ def _forced(who: str) -> Iterator[None]:
             os.environ["K2_MPS_FORCE"] = before
 
 
-def _first(name: str, call: Callable[[], None]) -> Measured:
-    """Calls once, so that kernels are compiled and caches are full.  Returns a
+def _prepared(name: str, call: Callable[[], None]) -> Measured:
+    """Calls an operation once, so that kernels are compiled and caches are full.  Returns a
     Measured that has no rounds yet."""
     call()
     torch.mps.synchronize()
@@ -160,22 +179,22 @@ def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     short, long = [_problems(*frames) for frames in zip(FRAMES, PRUNED_FRAMES)]
     calls = {}
     for name in short:
-        calls[name, "host", "long"] = long[name]
-        calls[name, "metal", "short"] = short[name]
-        calls[name, "metal", "long"] = long[name]
+        calls[Case(name, "host", "long")] = long[name]
+        calls[Case(name, "metal", "short")] = short[name]
+        calls[Case(name, "metal", "long")] = long[name]
     found = {}
-    for key, call in calls.items():
-        with _forced(key[1]):
-            found[key] = _first(key[0], call)
+    for case, call in calls.items():
+        with _forced(case.place):
+            found[case] = _prepared(case.name, call)
     for _ in range(ROUNDS):
-        for key, call in calls.items():
-            with _forced(key[1]):
-                found[key].rounds.append(_time(call))
+        for case, call in calls.items():
+            with _forced(case.place):
+                found[case].rounds.append(_time(call))
     costs, spread = {}, {}
     for name in short:
-        host = found[name, "host", "long"]
-        first = found[name, "metal", "short"]
-        last = found[name, "metal", "long"]
+        host = found[Case(name, "host", "long")]
+        first = found[Case(name, "metal", "short")]
+        last = found[Case(name, "metal", "long")]
         step = max(0.0, last.time - first.time) / (last.steps - first.steps)
         costs[name] = {
             "host": host.time / host.work,

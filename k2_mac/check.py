@@ -83,6 +83,16 @@ class Timing:
     mps: float
     counted: k2.mps.Counters
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts that the tables show."""
+        return {
+            "dispatches": self.counted.dispatches,
+            "gates": self.counted.gates,
+            "drains": self.counted.drains,
+            "bytes copied": self.counted.bytes_to_mps + self.counted.bytes_to_cpu,
+        }
+
 
 @dataclasses.dataclass
 class Result:
@@ -311,14 +321,13 @@ def text(result: Result) -> list[str]:
         lines += [
             "",
             *_table(
-                [result.unit, "cpu", result.device, "dispatches", "drains"],
+                [result.unit, "cpu", result.device, *result.timings[0].counts],
                 [
                     [
                         each.name,
                         f"{each.cpu * 1e3:.2f}",
                         f"{each.mps * 1e3:.2f}",
-                        str(each.counted.dispatches),
-                        str(each.counted.drains),
+                        *map(str, each.counts.values()),
                     ]
                     for each in result.timings
                 ],
