@@ -1,7 +1,7 @@
 """The page that ``python -m k2_mac.check --html`` writes.
 
-The page refers to no other file: its plots are inline SVG.  k2 depends on no
-library for plots, so this module draws them.
+The page refers to no other file: its plots are inline SVG.  k2 depends on no library for plots, so
+this module draws them.
 """
 
 import html

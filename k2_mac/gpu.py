@@ -1,18 +1,17 @@
 """The functions of torch.cuda that recipes call, for CUDA and for mps.
 
-The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's function; if torch has no CTC kernel for mps, k2 computes the loss on
-mps.  ``spawn`` is like the function of ``torch.multiprocessing``::
+The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is torch's function; if
+torch has no CTC kernel for mps, k2 computes the loss on mps.  ``spawn`` is like the function of
+``torch.multiprocessing``::
 
     from k2_mac import gpu
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
-With CUDA, each function calls CUDA's function.  On a Mac, each function does
-for mps what CUDA's function does for CUDA.  Without a GPU, ``pick_device()``
-returns the CPU, and the other functions do what CUDA's functions do without a
-GPU: ``autocast`` casts nothing, ``GradScaler`` scales nothing, and the amounts
-of memory are 0.
+With CUDA, each function calls CUDA's function.  On a Mac, each function does for mps what CUDA's
+function does for CUDA.  Without a GPU, ``pick_device()`` returns the CPU, and the other functions
+do what CUDA's functions do without a GPU: ``autocast`` casts nothing, ``GradScaler`` scales
+nothing, and the amounts of memory are 0.
 """
 
 import contextlib
@@ -41,8 +40,8 @@ from .translate import on_mps as _on_mps
 
 
 def device_type() -> str:
-    """Returns the device type for ``torch.autocast``: 'mps' if
-    :func:`pick_device` returns mps, else 'cuda'."""
+    """Returns the device type for ``torch.autocast``: 'mps' if :func:`pick_device` returns mps,
+    else 'cuda'."""
     return "mps" if _on_mps() else "cuda"
 
 
@@ -52,17 +51,16 @@ def is_available() -> bool:
 
 
 def pick_device(index: int = 0) -> torch.device:
-    """Returns the device to compute on: a CUDA device if there is one, else mps
-    if torch can use mps, else the CPU.
+    """Returns the device to compute on: a CUDA device if there is one, else mps if torch can use
+    mps, else the CPU.
 
-    For mps, the result has the index 0, because ``tensor.device`` has this
-    index for a tensor on mps.  ``torch.device('mps')``, which has no index,
-    does not equal ``torch.device('mps', 0)``.
+    For mps, the result has the index 0, because ``tensor.device`` has this index for a tensor on
+    mps.  ``torch.device('mps')``, which has no index, does not equal ``torch.device('mps', 0)``.
 
     Args:
       index:
-        The index of the CUDA device.  mps and the CPU ignore it: if several
-        Macs train together, the process on each Mac computes on ``mps:0``.
+        The index of the CUDA device.  mps and the CPU ignore it: if several Macs train together,
+        the process on each Mac computes on ``mps:0``.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", index)
@@ -70,8 +68,7 @@ def pick_device(index: int = 0) -> torch.device:
 
 
 def set_device(index: int) -> None:
-    """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one
-    device."""
+    """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one device."""
     if not _on_mps():
         torch.cuda.set_device(index)
 
@@ -102,8 +99,7 @@ def is_bf16_supported() -> bool:
 
 
 def double() -> torch.dtype:
-    """Returns ``torch.float32`` on mps, which lacks float64, else
-    ``torch.float64``."""
+    """Returns ``torch.float32`` on mps, which lacks float64, else ``torch.float64``."""
     return torch.float32 if _on_mps() else torch.float64
 
 
@@ -119,11 +115,11 @@ def synchronize(device: Any = None) -> None:
 
 
 def dist_backend() -> str:
-    """Returns the backend for ``torch.distributed.init_process_group``: 'nccl'
-    with CUDA, else 'gloo'.
+    """Returns the backend for ``torch.distributed.init_process_group``: 'nccl' with CUDA, else
+    'gloo'.
 
-    Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that
-    gloo takes tensors on mps.
+    Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that gloo takes tensors
+    on mps.
     """
     if torch.cuda.is_available():
         return "nccl"
@@ -132,20 +128,19 @@ def dist_backend() -> str:
 
 
 def is_nccl_available() -> bool:
-    """Like ``torch.distributed.is_nccl_available``, but also returns whether
-    ``k2_mac.run`` lets gloo take the place of nccl."""
+    """Like ``torch.distributed.is_nccl_available``, but also returns whether ``k2_mac.run`` lets
+    gloo take the place of nccl."""
     return torch.distributed.is_nccl_available() or (
         _on_mps() and torch.distributed.is_gloo_available()
     )
 
 
 def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
-    """Calls ``torch.multiprocessing.spawn``, unless torchrun started this
-    program.
+    """Calls ``torch.multiprocessing.spawn``, unless torchrun started this program.
 
-    If torchrun started this process, the function spawns no process and returns
-    ``fn(rank, *args)``.  The rank is that of this process among all processes
-    that torchrun started, on one machine or on several.
+    If torchrun started this process, the function spawns no process and returns ``fn(rank,
+    *args)``.  The rank is that of this process among all processes that torchrun started, on one
+    machine or on several.
 
     Raises:
       ValueError: torchrun started a number of processes other than ``nprocs``.
@@ -171,8 +166,8 @@ def memory_allocated(device: Any = None) -> int:
 def max_memory_allocated(device: Any = None) -> int:
     """Returns the peak of :func:`memory_allocated`, in bytes.
 
-    Old releases of torch record no peak for mps.  With these releases, the
-    result is that of :func:`memory_reserved`.
+    Old releases of torch record no peak for mps.  With these releases, the result is that of
+    :func:`memory_reserved`.
     """
     if _on_mps():
         try:
@@ -184,16 +179,15 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Returns how many bytes the driver has given to the process, including
-    torch's cache."""
+    """Returns how many bytes the driver has given to the process, including torch's cache."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.memory_reserved(device)
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak,
-    the result of :func:`memory_reserved`."""
+    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak, the result of
+    :func:`memory_reserved`."""
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.max_memory_reserved(device)
