@@ -128,8 +128,7 @@ def dist_backend() -> str:
 
 
 def is_nccl_available() -> bool:
-    """Like ``torch.distributed.is_nccl_available``, but also returns whether ``k2_mac.run`` lets
-    gloo take the place of nccl."""
+    """Returns whether nccl is available, or gloo can take its place on mps."""
     return torch.distributed.is_nccl_available() or (
         _on_mps() and torch.distributed.is_gloo_available()
     )

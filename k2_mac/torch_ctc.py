@@ -1,6 +1,10 @@
 """torch.nn.functional.ctc_loss on mps.
 
 From release 2.14 on, torch has its own kernel for mps.
+
+On the CPU, ctc_loss() calls torch's function, which reads foreign memory for a label that no column
+has.  On mps, ctc_loss() refuses such a label.  A program that is tried on the CPU and then runs on
+mps must meet the same error on both, so ctc_loss() refuses the label on the CPU, too.
 """
 
 from collections.abc import Sequence
