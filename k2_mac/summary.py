@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from .hook import Hook, Result
-from .rules import NOTES
+from .names import NOTES
 
 # How many places or kinds a line lists.
 _SHOWN = 6
@@ -69,7 +69,7 @@ def _shown(path: str) -> str:
 
 def _imported(hook: Hook, main: str) -> Iterator[tuple[str, Result]]:
     """Yields the paths of the files that the rules apply to, and the results of the rules."""
-    folders = [folder for folder in sys.path if hook.owns(os.path.join(folder or ".", "x.py"))]
+    folders = [folder for folder in sys.path if hook.owns_folder(folder or os.curdir)]
     waiting, seen = [main], {main}
     while waiting:
         path = waiting.pop(0)

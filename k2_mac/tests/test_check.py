@@ -114,11 +114,13 @@ def test_copies_of_the_input_are_not_counted():
 
 
 @pytest.mark.parametrize("word", ["dispatches", "gates", "drains", "bytes copied"])
-def test_the_page_explains_its_words(word):
+def test_the_page_explains_the_counts_that_both_tables_show(word):
     result = check.Result([check.Fact("torch", "2.13")], "A GPU", "small")
     result.timings.append(check.measure("ctc_loss", "small", 0))
     page = check_page.page(result)
     assert f"<th>{word}</th>" in page and f"<dt>{word}</dt>" in page
+    [head] = [line for line in check.text(result) if line.startswith("milliseconds")]
+    assert f"  {word}" in head
 
 
 @pytest.mark.parametrize("wanted", ["", "it needs a Mac"])

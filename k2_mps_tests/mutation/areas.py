@@ -47,6 +47,7 @@ OF_K2_MAC = {
     "faults": ["faults", "check"],
     "gpu": ["gpu", "translate"],
     "hook": ["run_scope", "run_program", "run_surroundings"],
+    "names": ["rules"],
     "patched": ["translate", "run_recipes", "run_surroundings"],
     "provenance": ["provenance"],
     "rules": ["rules"],

@@ -332,7 +332,7 @@ def test_a_signal_before_the_tool_handles_it_prints_nothing(sandbox, tmp_path):
     assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
 
 
-PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
+PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/matrix.py"]]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -1,10 +1,7 @@
 """`ci/follow.py` rebases the series onto upstream's newest commit, or reports what stops it."""
 
-import runpy
 import shutil
 import sys
-
-from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, MPS, NEW
@@ -21,7 +18,8 @@ def follow(sandbox) -> tuple[int, str]:
     program.chmod(0o755)
     (sandbox.root / "ci").mkdir()
     shutil.copy(support.TOOLS.parent / "ci/follow.py", sandbox.root / "ci")
-    sandbox.config.write_text("[user]\n\tname = Me\n\temail = me@example.org\n")
+    # git has no identity.
+    sandbox.config.write_text("[user]\n\tuseConfigOnly = true\n")
     status = sandbox.program(sys.executable, "ci/follow.py").returncode
     text = sandbox.root / "build/follow.md"
     return status, text.read_text() if text.exists() else ""
@@ -30,11 +28,6 @@ def follow(sandbox) -> tuple[int, str]:
 def test_without_new_commits_the_report_is_one_line(sandbox):
     status, text = follow(sandbox)
     assert (status, text) == (0, "Upstream's default branch is 0 commits after the pin.\n")
-
-
-def test_the_exit_code_is_that_of_the_tool():
-    program = runpy.run_path(str(support.TOOLS.parent / "ci/follow.py"))
-    assert program["FINDINGS"] == errors.CheckFailedError.exit_code
 
 
 def test_each_conflict_and_the_commits_that_touched_its_files_are_named(sandbox):
