@@ -111,9 +111,14 @@ def test_the_site_has_the_picture_of_signposts(site):
 
 @pytest.mark.parametrize(
     "page, link",
-    [("introduction", "../operations/"), ("introduction", "../LICENSE.txt"), ("", "examples/")],
+    [
+        ("introduction", "../operations/"),
+        ("introduction", "../LICENSE.txt"),
+        ("", "examples/"),
+        ("decoders", "../fewer_waits.py"),
+    ],
 )
-def test_the_site_has_the_readmes(site, page, link):
+def test_the_site_has_files_of_other_folders(site, page, link):
     assert f'href="{link}"' in (site / page / "index.html").read_text()
 
 
@@ -158,8 +163,8 @@ def hooks():
 def sources(folder):
     """Copies the files from which mkdocs makes the site."""
     shutil.copytree(ROOT / "docs", folder / "docs")
-    (folder / "examples").mkdir()
-    for name in ("mkdocs.yml", "README.md", "examples/README.md", "LICENSE"):
+    for name in ("mkdocs.yml", *hooks().TEXTS, *hooks().FILES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
 
 
