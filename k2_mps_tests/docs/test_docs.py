@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
 # The pages of docs/, and the other pages that people read on the repository's site.
-TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
+READMES = ("README.md", "examples/README.md", "k2_mps_tests/macos_torch/README.md")
+TEXTS = [*PAGES, *(ROOT / name for name in READMES)]
 # A block begins with a line of three backticks and, optionally, a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
