@@ -216,7 +216,7 @@ def test_a_killed_command_loses_no_work_and_can_be_repeated(copies, request):
             copies.again(end)
             assert copies.end() == end, at
     assert killed > 0.8 * len(points(request, count))
-    # docs/contributing.md names the folders that killed runs leave.
+    # docs/guarantees.md names the folders that killed runs leave.
     left = list(Path(copies.sandbox.environment["TMPDIR"]).iterdir())
     # Python's tempfile tries whether it can write to the folder, by a file with a name of eight
     # letters and digits.
