@@ -189,6 +189,26 @@ def test_advice_for_a_merge_can_be_run(sandbox, k2):
     sandbox.ok("export")
 
 
+# Commands whose error advises to merge commits, and what the user did before.
+MERGES = {
+    "apply": "echo > x; git add x; git commit -qm x; echo >> ../../patches/files/cmake/mps.cmake",
+    "export": "git checkout -qb side HEAD~; echo > x; git add x; git commit -qm x;"
+    " git checkout -q k2-mps; git merge -q --no-edit side",
+    "export ": "echo > x; git add x; git commit -qm x --fixup=HEAD~",
+    "export  ": "git rm -q cmake/mps.cmake; git commit -qm more",
+    "export --prune": "echo '<<<<<<< x' >> k2/csrc/array.cu; git commit -qam x",
+    "export   ": "git reset -q --hard HEAD~",
+}
+
+
+@pytest.mark.parametrize("command", MERGES)
+def test_no_advice_to_merge_with_an_attribute_that_would_drop_edits(sandbox, k2, command):
+    support.write(k2, {".git/info/attributes": "* merge=ours\n"})
+    support.shell(k2, MERGES[command])
+    error = sandbox.fails(1, *command.split())
+    assert "the git attribute merge=ours applies to " in error and "rebase" not in error
+
+
 def test_advice_is_quoted(sandbox, tmp_path):
     own = sandbox.clone("my own k2")
     sandbox.ok("apply", "--k2", str(own))

@@ -36,12 +36,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         _check_messages(checkout, picked)
         changed = checkout.changed_files()
         checkout.check_merged(changed.unmerged)
-        paths = {
-            path
-            for to in (tip, onto)
-            for path in checkout.changed_paths(transaction.pin.commit, to)
-        }
-        checkout.check_attributes(paths, in_rebase=True)
+        checkout.check_merge(transaction.pin.commit, tip, onto)
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")

@@ -100,8 +100,8 @@ def _advice(transaction: Transaction, tip: str) -> str:
     checkout, old, base = transaction.checkout, transaction.applied, transaction.base
     if transaction.changed and checkout.is_ancestor(old.tip, transaction.head.tip):
         # transaction.tip() has made the commits of the changed patches/, so git can rebase.
-        command = f"{checkout.rebase_command} --onto {tip} {old.tip[:12]} {BRANCH}"
-        return f"{command}, then k2mps export"
+        rebase = checkout.rebase_command(old.tip, transaction.head.tip, tip)
+        return f"{rebase} --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}-{transaction.head.tip[:12]}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.

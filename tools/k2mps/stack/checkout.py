@@ -310,9 +310,9 @@ class Checkout:
         """`git -C DIRECTORY`, with which a git command for the user begins."""
         return f"git -C {quoted(self.directory)}"
 
-    @property
-    def rebase_command(self) -> str:
-        """The beginning of a `git rebase` for the user."""
+    def rebase_command(self, base: str, *tips: str) -> str:
+        """Returns the beginning of a `git rebase` for the user; arguments as for `check_merge`."""
+        self.check_merge(base, *tips)
         return f"{self.git_command} {' '.join(REBASE)}"
 
     def comment_mark(self) -> str:
@@ -350,6 +350,15 @@ class Checkout:
                     f" core.attributesFile names, until {show} prints unspecified; then the same"
                     " command again",
                 )
+
+    def check_merge(self, base: str, *tips: str) -> None:
+        """Raises an error if git's attributes would change what git merges.
+
+        Args:
+          base, tips: git merges the files that differ between the commit `base` and the others.
+        """
+        paths = {path for tip in tips for path in self.changed_paths(base, tip)}
+        self.check_attributes(paths, in_rebase=True)
 
     def check_merged(self, unmerged: Sequence[str]) -> None:
         """Raises an error if git has left conflicts in files."""

@@ -51,6 +51,7 @@ def export(
             lost = _lost_commits(transaction, dropped)
             # The cherry-pick of the advice must overwrite no file of the user.
             transaction.check_in_the_way(transaction.head.commit, lost)
+            checkout.check_merge(transaction.head.commit, *(commit.id for commit in lost))
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
@@ -201,12 +202,13 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
     if is_on_pin and not (base and checkout.is_ancestor(pin.commit, base)):
         return
     advice = "k2mps apply"
-    if base:
-        again = f"{checkout.rebase_command} --force-rebase {old[:12]}, then the same command again"
-        advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
     if pin.commit != old:
         first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
         advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
+    elif base:
+        rebase = f"{checkout.rebase_command(old, head.tip)} --force-rebase {old[:12]}"
+        advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {rebase},"
+        advice += " then the same command again"
     raise errors.K2mpsError(
         f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
         f" {pin.commit[:12]}",
@@ -220,14 +222,14 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     merge = next((commit for commit in commits if len(commit.parents) > 1), None)
     if merge is None:
         return
-    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    rebase = checkout.rebase_command(pin.commit, *merge.parents)
     advice = (
-        f"{checkout.rebase_command} {pin.commit[:12]}, which makes it linear, but drops edits"
-        " of the merge itself"
+        f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
+    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
     if others:
         new = others[-1][:12]
-        advice = f"{checkout.rebase_command} {new} {BRANCH}, then k2mps export --onto {new}"
+        advice = f"{rebase} {new} {BRANCH}, then k2mps export --onto {new}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",
         why="the history of a series must be linear",
@@ -257,6 +259,7 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{checkout.rebase_command} -i, and change them",
+            next_command=f"{checkout.rebase_command(pin.commit, tip)} -i {pin.commit[:12]}, and"
+            " change them",
         )
     return tip

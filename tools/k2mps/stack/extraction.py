@@ -6,7 +6,7 @@ has changed.
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
@@ -98,8 +98,10 @@ def _series(
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    rebase = f"{checkout.rebase_command} -i {pin[:12]}"
-    remedy = f"undo that in the edits; or in the commit, if the branch has it, with {rebase}"
+
+    def rebase() -> str:
+        return f"{checkout.rebase_command(pin, commits[-1].id)} -i {pin[:12]}"
+
     _check_followers(commits, rebase)
     changes_by_id = checkout.changes_of(commits)
     diffs = _diffs(checkout, commits)
@@ -123,7 +125,7 @@ def _series(
             diff=diffs.get(commit.id, b""),
         )
         try:
-            _check_commit(commit, patch.diff, remedy)
+            _check_commit(commit, patch.diff)
             files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
             if patch != old.get(name):
                 patch_text.check(patch)
@@ -131,51 +133,54 @@ def _series(
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
                 why=": ".join(filter(None, (error.message, error.why))),
-                next_command=remedy,
+                next_command="undo that in the edits; or in the commit, if the branch has it, with"
+                f" {rebase()}",
             ) from None
         patches.append(patch)
     _check_owners(patches, groups, rebase)
     return Series(tuple(patches), files, groups)
 
 
-def _check_commit(commit: Commit, diff: bytes, remedy: str) -> None:
+def _check_commit(commit: Commit, diff: bytes) -> None:
     """Raises SeriesError if a commit has a date or an edit that no patch may have.
 
     Args:
       diff: the commit's edits of files that existed before.
-      remedy: the command with which the user changes the commit.
     """
     if not commit.date:
-        raise errors.SeriesError("its date is before 1970", next_command=remedy)
+        raise errors.SeriesError("its date is before 1970", next_command="change the date")
     if conflict_markers.ADDED.search(diff):
-        raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
+        reason = "it adds a conflict marker of git"
+        raise errors.SeriesError(reason, next_command="resolve the conflict")
 
 
-def _check_owners(patches: Sequence[Patch], groups: Mapping[str, str], rebase: str) -> None:
+def _check_owners(
+    patches: Sequence[Patch], groups: Mapping[str, str], rebase: Callable[[], str]
+) -> None:
     """Raises K2mpsError if the patches may not change the files that they change together.
 
     Args:
       groups: {name of a patch: its group}.
-      rebase: the command with which the user changes commits.
+      rebase: returns the command with which the user changes commits.
     """
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
-        remedy = f"k2mps fold adds edits to that patch, and {rebase} adds a commit to it"
+        remedy = f"k2mps fold adds edits to that patch, and {rebase()} adds a commit to it"
         raise errors.K2mpsError(error.message, why=error.why, next_command=remedy) from None
 
 
-def _check_followers(commits: Sequence[Commit], rebase: str) -> None:
+def _check_followers(commits: Sequence[Commit], rebase: Callable[[], str]) -> None:
     """Raises K2mpsError if a commit is to become part of another commit.
 
     Args:
-      rebase: the command with which the user changes commits.
+      rebase: returns the command with which the user changes commits.
     """
     for commit in commits:
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
                 f"commit {commit} is to become part of another one",
-                next_command=f"{rebase} --autosquash, which drops the message of a fixup!; then"
+                next_command=f"{rebase()} --autosquash, which drops the message of a fixup!; then"
                 " the same command again",
             )
 
