@@ -244,3 +244,19 @@ def test_an_edit_of_patches_during_a_rebase_is_not_overwritten(sandbox, k2):
     before = patches(sandbox)
     assert f"changed patches/{MPS}" in sandbox.fails(1, "export", "--onto", onto)
     assert patches(sandbox) == before
+
+
+def test_after_a_rebase_the_advice_for_an_edit_of_patches_keeps_both(sandbox, k2):
+    support.shell(sandbox.root, "git init -q; git add patches upstream.toml; git commit -qm first")
+    onto, _ = stopped(sandbox)
+    resolve(k2)
+    support.edit(sandbox.root / f"patches/{MPS}", "know mps", "EDITED")
+    advice = "aside, (git stash .*), or git revert .*; then k2mps (export .*), commit that, bring"
+    stash, export = re.search(advice, sandbox.fails(1, "apply")).groups()
+    support.shell(sandbox.root, stash)
+    sandbox.ok(*export.split())
+    support.shell(sandbox.root, "git commit -qam rebased; git stash pop")
+    sandbox.ok("apply")
+    text = (sandbox.root / f"patches/{MPS}").read_text()
+    assert "EDITED" in text and "+line fifty, better\n" in text
+    assert git(k2, "log", "--format=%s", "k2-mps", f"^{onto}").endswith("EDITED")

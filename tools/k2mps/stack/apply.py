@@ -10,7 +10,7 @@ import os
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.transaction import Transaction, begin
+from k2mps.stack.transaction import PUT_ASIDE, Transaction, begin
 
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
@@ -102,9 +102,12 @@ def _advice(transaction: Transaction, tip: str) -> str:
         # transaction.tip() has made the commits of the changed patches/, so git can rebase.
         rebase = checkout.rebase_command(old.tip, transaction.head.tip, tip)
         return f"{rebase} --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
+    onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
+    if transaction.changed and onto and base:
+        back = "commit that, bring the change back, and k2mps apply"
+        return f"{PUT_ASIDE}; then k2mps export{onto}, {back}"
     leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}-{transaction.head.tip[:12]}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"
-    onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
     return f"k2mps export{onto} makes patches of them; {leave} leaves them where they are"

@@ -26,6 +26,11 @@ from k2mps.stack import applied, commits, extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
 
+PUT_ASIDE = (
+    "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
+    " it is committed"
+)
+
 
 @contextlib.contextmanager
 def begin(project: Project, checkout: Checkout) -> Iterator["Transaction"]:
@@ -432,8 +437,7 @@ class Transaction:
         return errors.K2mpsError(
             "patches/ has changed since it was applied here",
             why=why,
-            next_command=f"{advice}; or, to put the change aside, git stash -u -- patches"
-            " upstream.toml, or git revert if it is committed",
+            next_command=f"{advice}; or, {PUT_ASIDE}",
         )
 
 
