@@ -38,15 +38,22 @@ def test_git_refuses_to_rebase_edits(sandbox, k2, script):
     assert "+mine" in git(k2, "stash", "show", "--patch")
 
 
-@pytest.mark.parametrize("mark", ["#", ";"])
-def test_a_line_of_a_message_that_git_would_drop_is_refused(sandbox, k2, mark):
-    """git drops the line if a commit conflicts, and the user continues the rebase."""
+@pytest.mark.parametrize(
+    "mark, setting",
+    [("#", "core.commentChar auto"), ("#", "commit.cleanup strip"), (";", "core.commentChar ;")],
+)
+def test_a_line_of_a_message_that_git_would_drop_is_refused(sandbox, k2, mark, setting):
+    """git drops the line if a commit conflicts, and the user continues the rebase.
+
+    With `strip`, git also drops the line of a commit that does not conflict.
+    """
     support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "mine\n")
     message = f"mine\n\n{mark}1349 differs\n"
-    git(k2, "commit", "--quiet", "--all", "--cleanup=verbatim", "-m", message)
-    if mark == ";":
-        git(k2, "config", "core.commentChar", mark)
-    theirs = git(k2, "show", "HEAD~3:k2/csrc/array.cu").replace("array 7\n", "theirs\n")
+    commit = ("commit", "--quiet", "--cleanup=verbatim", "-m", message)
+    git(k2, *commit, "--all")
+    git(k2, *commit, "--allow-empty")
+    git(k2, "config", *setting.split())
+    theirs = git(k2, "show", f"{sandbox.pin}:k2/csrc/array.cu").replace("array 7\n", "theirs\n")
     onto = support.commit(sandbox.upstream, "Newer", {"k2/csrc/array.cu": f"{theirs}\n"})
     error = sandbox.fails(1, "rebase", "--onto", onto)
     assert f"begins with {mark}" in error
@@ -55,7 +62,7 @@ def test_a_line_of_a_message_that_git_would_drop_is_refused(sandbox, k2, mark):
     support.resolve(k2 / "k2/csrc/array.cu", "both\n")
     git(k2, "add", "k2/csrc/array.cu")
     git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
-    assert git(k2, "log", "-1", "--format=%B", "k2-mps") == message.strip()
+    assert git(k2, "log", "-2", "--format=%B", "k2-mps") == f"{message}\n{message}".strip()
 
 
 def test_a_staged_version_is_not_put_into_an_autostash(sandbox, k2):

@@ -92,8 +92,8 @@ def _check_messages(checkout: Checkout, commits: Sequence[Commit]) -> None:
             raise errors.K2mpsError(
                 f"a line of the message of commit {commit} begins with {mark}",
                 why="git drops the line if it stops at this commit",
-                next_command=f"{checkout.git_command} config core.commentChar auto, so that git"
-                " takes another letter; then the same command again",
+                next_command=f"{checkout.git_command} config commit.cleanup scissors, so that git"
+                " keeps such lines; then the same command again",
             )
 
 

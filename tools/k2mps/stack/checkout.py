@@ -170,7 +170,7 @@ class Checkout:
         """The values of git's settings that the tool reads, by name in lower case."""
         names = (
             r"^(core\.(sparsecheckout|commentchar|commentstring)|remote\..*\.promisor"
-            r"|user\.(name|email))$"
+            r"|user\.(name|email)|commit\.cleanup)$"
         )
         output = self.git.run("config", "-z", "--get-regexp", names).stdout
         lines = output.decode("utf-8", "replace").split("\0")[:-1]
@@ -179,7 +179,7 @@ class Checkout:
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
         for name, value in self._settings.items():
-            is_of_messages = name.startswith(("user.", "core.comment"))
+            is_of_messages = name.startswith(("user.", "core.comment", "commit."))
             if is_of_messages or value.lower() in ("false", "no", "off", "0"):
                 continue
             kind, advice = "partial clone", "give a clone that was made without --filter"
@@ -316,13 +316,12 @@ class Checkout:
         return f"{self.git_command} {' '.join(REBASE)}"
 
     def comment_mark(self) -> str:
-        """Returns what begins a line that git drops from a message that the user may edit.
-
-        The result is empty if git chooses it such that it drops no line of the message.
-        """
+        """Returns what begins a line that a rebase drops from a message; empty if there is none."""
+        if self._settings.get("commit.cleanup") == "scissors":
+            return ""
         marks = [self._settings.get(f"core.comment{kind}") for kind in ("string", "char")]
         mark = next(filter(None, marks), "#")
-        return "" if mark == "auto" else mark
+        return "#" if mark == "auto" else mark
 
     def check_attributes(self, paths: Iterable[str], in_rebase: bool = False) -> None:
         """Raises an error if git's attributes would change what a patch says of files.
