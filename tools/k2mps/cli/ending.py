@@ -70,8 +70,13 @@ def _last_words(text: str) -> None:
 
 def _as_error(error: Exception) -> errors.K2mpsError:
     """Returns an error of the tool for an exception that the tool did not expect."""
-    if shutil.which("git") is None:  # Without git, GitPython cannot be imported.
-        return git.missing()
+    if shutil.which("git") is None:
+        return errors.RequirementMissingError(
+            "there is no git on the PATH",
+            why="k2mps uses git for all that it does with k2",
+            next_command="install git, by apt install git, dnf install git or"
+            " xcode-select --install; then run the same command again",
+        )
     if isinstance(error, OSError):
         return _of_the_system(error)
     if {"-v", "--verbose"} & {*sys.argv[1:2]}:

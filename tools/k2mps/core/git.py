@@ -142,23 +142,19 @@ class Git:
         Raises:
           BusyError: another git command has locked a file.
           K2mpsError: a signal has ended git, the disk is full, or too many files are open.
-          RequirementMissingError: git is not installed.
         """
         self.reporter.command(["git", *map(redacted, args)])
-        try:
-            with process.started(
-                ["git", *self._options, *args],
-                grace=10,
-                cwd=self.directory,
-                env={**self._environment(), **(environment or {})},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            ) as command:
-                stdout, stderr = command.communicate(stdin)
-        except FileNotFoundError as error:
-            raise missing() if error.filename == "git" else error from None
+        with process.started(
+            ["git", *self._options, *args],
+            grace=10,
+            cwd=self.directory,
+            env={**self._environment(), **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as command:
+            stdout, stderr = command.communicate(stdin)
         if command.returncode < 0:
             raise errors.ended_by_signal(f"git {args[0]}", command.returncode)
         result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
@@ -231,15 +227,6 @@ def version() -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
-
-
-def missing() -> errors.RequirementMissingError:
-    return errors.RequirementMissingError(
-        "there is no git on the PATH",
-        why="k2mps uses git for all that it does with k2",
-        next_command="install git, by apt install git, dnf install git or"
-        " xcode-select --install; then run the same command again",
-    )
 
 
 def _is_full(directory: Path) -> bool:
