@@ -92,21 +92,10 @@ def _as_error(error: Exception) -> errors.K2mpsError:
 
 
 def _of_the_system(error: OSError) -> errors.K2mpsError:
-    """Returns the tool's error, with a remedy, for an error of the operating system."""
+    """Returns the tool's error for an error of the operating system."""
     message = error.strerror or str(error)
     if error.filename:
         message += f": {error.filename}"
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return errors.too_many_files(error.filename or "k2mps")
-    writable = "make it, or its folder, readable and writable"
-    remedies = {
-        errno.EPIPE: "let the other program read all of the output",
-        errno.EFBIG: errors.LARGER_FILES,
-        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), writable),
-        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
-        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
-    }
-    remedy = remedies.get(error.errno, "correct that")
-    if "temporary directory" in message:  # Python found no folder in which it can write a file.
-        remedy = "free some space there, or name another folder in TMPDIR"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "temporary directory" in message
+    remedy = "free some space" if full else "correct that"
     return errors.K2mpsError(message, next_command=f"{remedy}, then run the same command again")

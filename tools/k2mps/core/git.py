@@ -141,7 +141,7 @@ class Git:
           environment: further environment variables for the command.
         Raises:
           BusyError: another git command has locked a file.
-          K2mpsError: a signal has ended git, the disk is full, or too many files are open.
+          K2mpsError: a signal has ended git, or the disk is full.
         """
         self.reporter.command(["git", *map(redacted, args)])
         with process.started(
@@ -187,7 +187,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git failed because of a full disk, too many open files, or a lock.
+    """Raises an error if git failed because of a full disk or a lock.
 
     Args:
       stderr: git's messages.
@@ -199,8 +199,6 @@ def check_resources(command: str, stderr: str, directory: Path) -> None:
             why=redacted(stderr),
             next_command="free some space, then run the same command again",
         )
-    if "Too many open files" in stderr:
-        raise errors.too_many_files(f"git {command}")
     locked = _LOCKED.search(stderr)
     if locked:
         raise errors.BusyError(
