@@ -229,10 +229,11 @@ def test_patches_that_were_not_applied_are_not_rebased(sandbox, k2):
 def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):
     older = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     onto = support.commit(sandbox.upstream, "Better line", CONFLICT)
+    first = git(k2, "rev-parse", f"{sandbox.pin}~1")
     before = patches(sandbox)
     message = sandbox.fails(1, "export", "--onto", onto)
     assert f"next: k2mps rebase --onto {onto[:12]}\n" in message
-    assert "k2mps rebase --onto" in sandbox.fails(1, "export", "--onto", f"{sandbox.pin}~1")
+    assert "k2mps rebase --onto" in sandbox.fails(1, "export", "--onto", first)
     sandbox.fails(14, "rebase", "--onto", onto)
     resolve(k2)
     # Upstream's last commit would become a patch.

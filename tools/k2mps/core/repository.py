@@ -22,14 +22,14 @@ _NETWORK = {
 
 
 def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> dict[str, str]:
-    """Returns the commits of a remote repository's HEAD, branches and tags, by the refs' names.
+    """Returns the commits of a remote repository's branches and tags, by the refs' names.
 
     Args:
       directory: the directory in which git runs.
     Raises:
       UnreachableError: the repository cannot be reached.
     """
-    words = ("ls-remote", "--", url, "HEAD", "refs/heads/*", "refs/tags/*")
+    words = ("ls-remote", "--", url, "refs/heads/*", "refs/tags/*")
     failure = f"{redacted(url)} cannot be reached"
     output = network(directory, "asking upstream", failure, *words, reporter=reporter)
     lines = (line.split("\t") for line in output.splitlines())
