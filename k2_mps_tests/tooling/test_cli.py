@@ -131,7 +131,7 @@ def test_the_next_command_works_as_printed_for_another_checkout(sandbox, way):
         """Runs a command, and then the command that it prints, which the result is."""
         result = sandbox.run(command, *option, *options, env=variable)
         (step,) = re.findall("^ *next: (.*)", result.stdout + result.stderr, re.MULTILINE)
-        printed = step.removeprefix("correct the name, or ").partition(";")[0]
+        printed = step.partition(";")[0]
         support.output("sh", "-ec", printed, cwd=sandbox.root, **in_shell)
         return printed
 

@@ -107,7 +107,7 @@ def test_an_empty_variable_names_no_checkout(sandbox):
 )
 def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
     support.shell(sandbox.root, script)
-    assert "next: move it away, then " in sandbox.fails(1, "apply")
+    assert "next: move away what is there, then " in sandbox.fails(1, "apply")
 
 
 def test_a_terminal_shows_progress_and_tables(sandbox):

@@ -40,10 +40,6 @@ class SeriesError(K2mpsError):
     """A file of patches/ is malformed, is listed by no patch, or is listed by several patches."""
 
 
-class CheckoutMissingError(K2mpsError):
-    """The command needs a k2 checkout, and there is none."""
-
-
 class ConflictError(K2mpsError):
     """A patch does not apply, or git has stopped a rebase."""
 

@@ -122,26 +122,19 @@ class Checkout:
       own: whether the tool made the clone.
       git: runs git in the working tree.
     Raises:
-      CheckoutMissingError: there is no working tree whose top is `directory`.
+      K2mpsError: `directory` is not the top of a working tree.
     """
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self.directory = Path(directory)
         self.reporter = reporter
-        if not self.directory.is_dir():
-            blocked = os.path.lexists(self.directory)
-            raise errors.CheckoutMissingError(
-                f"there is no k2 checkout at {self.directory}",
-                why="a file or a broken link is there" if blocked else "",
-                next_command=("move it away, then " if blocked else "") + "k2mps apply",
-            )
         folder = git.Git(self.directory, reporter=reporter)
         # --show-cdup prints the way to the top, which is empty at the top.
         options = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
         result = folder.run("rev-parse", *options)
         inside, up, git_dir = (*os.fsdecode(result.stdout).split("\n", 2), "", "")[:3]
         if inside != "true" or up:
-            raise errors.CheckoutMissingError(
+            raise errors.K2mpsError(
                 f"{self.directory} is not the top of a git checkout",
                 why=result.stderr
                 or (f"it is a folder inside a checkout, {up} leads to its top" if up else ""),

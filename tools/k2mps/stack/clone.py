@@ -33,20 +33,24 @@ def by_hand(pin: Pin, directory: Path) -> str:
     return f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
 
 
-def chosen(project: Project, pin: Pin, choice: str, reporter: Reporter = Reporter()) -> Checkout:
-    """Returns the checkout in the directory `choice`.
+def existing(
+    project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
+) -> Checkout:
+    """Returns the checkout in the directory `choice`, or build/k2 if `choice` is empty.
 
     Raises:
-      CheckoutMissingError: `choice` is not the top of a git checkout.
+      K2mpsError: the directory is not the top of a git checkout.
     """
     directory = locate(project, choice)
     if not directory.is_dir():
-        blocked = os.path.lexists(directory)
-        first = "move away what is there, then" if blocked else "correct the name, or"
-        raise errors.CheckoutMissingError(
+        command = by_hand(pin, directory) if choice else "k2mps apply"
+        blocked = "move away what is there, then " if os.path.lexists(directory) else ""
+        raise errors.K2mpsError(
             f"there is no k2 checkout at {directory}",
-            why="--k2 or K2 names this directory, and k2mps clones only into build/k2",
-            next_command=f"{first} {by_hand(pin, directory)}; then the same command again",
+            why="--k2 or K2 names this directory, and k2mps clones only into build/k2"
+            if choice
+            else "",
+            next_command=f"{blocked}{command}; then the same command again",
         )
     return Checkout(directory, reporter)
 
@@ -60,8 +64,7 @@ def obtain(
     build/k2 lacks it.  The tool only reads a directory that the user chose.
 
     Raises:
-      CheckoutMissingError: `choice` is not the top of a git checkout.
-      K2mpsError: the checkout in `choice` lacks the pinned commit.
+      K2mpsError: `choice` is not the top of a git checkout, or lacks the pinned commit.
       UnreachableError: upstream cannot be reached.
     """
     directory = locate(project, choice)
@@ -70,7 +73,7 @@ def obtain(
         with exclusive(project.build_root, str(project.build_root)):
             if not os.path.lexists(directory):
                 _clone(pin, directory, reporter)
-    checkout = chosen(project, pin, choice, reporter) if choice else Checkout(directory, reporter)
+    checkout = existing(project, pin, choice, reporter)
     if choice:
         # If the commit is missing, pinned() raises an error: only the user fetches into this
         # checkout.
