@@ -261,7 +261,7 @@ def test_the_advice_for_a_detached_commit_of_the_series_can_be_followed(sandbox,
 @pytest.mark.parametrize("is_ignored", [True, False])
 def test_no_advice_to_check_out_the_branch_over_a_file(sandbox, k2, mine, is_ignored):
     """The series adds cmake/mps.cmake."""
-    git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
+    git(k2, "checkout", "--quiet", "-b", "topic", sandbox.pin)
     support.write(k2, {mine: "mine\n"})
     if is_ignored:
         support.write(k2, {".git/info/exclude": "cmake\n"})

@@ -58,7 +58,7 @@ def make(
         alone = is_fix(group) and not in_series
         chosen = _chosen(series, group, alone)
         pin = transaction.pin
-        commits = checkout.commits(f"{pin.commit}..{transaction.tip()}")
+        commits = checkout.commits(f"{pin.commit}..{transaction.tip}")
         pairs = _with_needed([*zip(commits, series.patches)], chosen, alone)
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.

@@ -28,7 +28,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     with begin(project, checkout) as transaction:
         checkout.check_at_rest()
         _check_series(transaction)
-        transaction.check_head(transaction.tip())
+        transaction.check_head()
         tip = transaction.head.tip
         picked = checkout.commits(f"{transaction.pin.commit}..{tip}")
         for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.

@@ -393,10 +393,6 @@ class Checkout:
         """Returns the command that checks out branch k2-mps, but overwrites no ignored file."""
         return f"{self.git_command} checkout --no-overwrite-ignore {BRANCH}"
 
-    def branch_for(self, commit: str) -> str:
-        """Returns the command that makes a branch of a commit to which perhaps no branch leads."""
-        return f"{self.git_command} branch mine-{commit[:12]}"
-
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
         operations = (

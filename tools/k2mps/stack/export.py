@@ -115,7 +115,7 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
 
     The result is empty if the branch only lacks new files of its patches.
     """
-    old = transaction.applied.tip if transaction.applied else transaction.tip()
+    old = transaction.applied.tip if transaction.applied else transaction.tip
     commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
@@ -164,31 +164,16 @@ def _check_branch(transaction: Transaction) -> None:
     checkout, head = transaction.checkout, transaction.head
     if head.branch == BRANCH_REF:
         return
-    if head.tip:
-        transaction.check_in_the_way(head.tip)  # The advice is to check out the branch.
+    transaction.check_head()
+    advice = "k2mps apply"
+    if head.tip and (head.branch or transaction.user_commits()):
+        transaction.check_in_the_way(head.tip)
+        advice = checkout.checkout_of_branch()
     raise errors.K2mpsError(
         f"{checkout.directory} is not on branch {BRANCH}",
         why="patches are made from the commits on that branch",
-        next_command=_way_back(transaction),
+        next_command=advice,
     )
-
-
-def _way_back(transaction: Transaction) -> str:
-    """Returns the advice how to get from another branch or commit to branch k2-mps."""
-    checkout, head = transaction.checkout, transaction.head
-    if not head.tip:
-        return "k2mps apply, then make your change there"
-    back = checkout.checkout_of_branch()
-    if not head.branch and checkout.commits("-1", head.commit)[0].ours:
-        # A killed run has not moved the branch yet, or the user looks at a patch's commit.
-        return back if transaction.user_commits() else "k2mps apply"
-    if head.branch or checkout.is_ancestor(head.commit, head.tip):
-        return back
-    # HEAD is detached: perhaps no branch leads to its commits.
-    keep = checkout.branch_for(head.commit)
-    if not checkout.is_ancestor(head.tip, head.commit):
-        return f"{keep}; {back}"
-    return f"{keep}; {back}; {checkout.git_command} merge --ff-only {head.commit[:12]}"
 
 
 def _check_base(transaction: Transaction, pin: Pin) -> None:

@@ -81,8 +81,9 @@ class Transaction:
         """Whether patches/ is unchanged since it was applied; if so, the last commit exists."""
         return bool(self.applied) and not self.changed
 
+    @functools.cached_property
     def tip(self) -> str:
-        """Returns the series' last commit; makes the commits if need be."""
+        """The series' last commit; makes the commits if need be."""
         if self.tip_is_known:
             return self.applied.tip
         return commits.series_tip(self.project, self.checkout, self.pin)
@@ -128,14 +129,10 @@ class Transaction:
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
 
-    def check_head(self, tip: str) -> None:
-        """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits.
-
-        Args:
-          tip: the last commit of the series.
-        """
+    def check_head(self) -> None:
+        """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits."""
         checkout, head = self.checkout, self.head
-        lost = [] if head.branch else self.user_commits(tip, head.commit)
+        lost = [] if head.branch else self.user_commits(self.tip, head.commit)
         # A stash does not count: `git stash pop` deletes its ref.
         options = ("--count=1", "--contains", head.commit)
         refs = ("refs/heads", "refs/tags", "refs/remotes")
@@ -143,8 +140,8 @@ class Transaction:
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{checkout.branch_for(head.commit)}, which keeps it; then the same"
-                " command again",
+                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
+                " it; then the same command again",
             )
 
     @functools.cached_property
@@ -158,7 +155,7 @@ class Transaction:
             return self.entries
         with contextlib.suppress(errors.K2mpsError):
             # If another clone of k2-mps has applied the series, the tool's ref is missing.
-            if self.checkout.is_ancestor(self.tip(), self.head.tip):
+            if self.checkout.is_ancestor(self.tip, self.head.tip):
                 return self.entries
         return self.applied.files if self.applied else {}
 
