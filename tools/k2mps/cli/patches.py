@@ -192,14 +192,12 @@ def upstream_command(
     if quick and not check:
         raise click.UsageError("--quick is an option of --check")
     checkout = session.obtain()
-    if branch:
-        pull_request.check_branch(checkout, branch)
     request = pull_request.make(session.project, checkout, group or "", squash, in_series)
+    if branch:
+        checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     if check:
         words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)
-    if branch:
-        checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     session.console.output(request.cover.rstrip("\n"))
     if branch:
         session.console.info(f"next: {checkout.git_command} push YOUR_FORK {quoted(branch)}")
