@@ -15,32 +15,8 @@ from k2mps.cli import patches, wheels
 from k2mps.cli.session import Session, build_options, command, device_option, k2_option
 from k2mps.core import errors
 
-# The order of the commands in --help.
-_ORDER = (
-    "status",
-    "doctor",
-    "lint",
-    "apply",
-    "build",
-    "test",
-    "new",
-    "fold",
-    "export",
-    "rebase",
-    "upstream",
-    "wheel",
-)
-
-
-class _InOrder(click.Group):
-    """Lists the commands in the order of _ORDER."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return list(_ORDER)
-
 
 @click.group(
-    cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     invoke_without_command=True,
 )
