@@ -78,7 +78,7 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
     checkout = session.existing()
     plan = authoring.new(session.project, checkout, subject, body, paths)
     _show_written(session, plan)
-    group = plan.series.last_group
+    group = series_file.last_group(plan.series.groups)
     if not series_file.is_for_k2(group):
         session.console.info(
             f"the patch is in the group {group}; if it is for k2, move its line in patches/series"

@@ -124,34 +124,53 @@ def _series(
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
         )
-        try:
-            _check_commit(commit, patch.diff)
-            files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != old.get(name):
-                patch_text.check(patch)
-        except errors.SeriesError as error:
+        new = added[commit.id]
+        fault = _fault(commit, patch, new, blobs, old.get(name))
+        if fault:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
-                why=": ".join(filter(None, (error.message, error.why))),
+                why=fault,
                 next_command="undo that in the edits; or in the commit, if the branch has it, with"
                 f" {rebase()}",
-            ) from None
+            )
+        for path, _, entry in new:
+            files[path] = File(blobs[entry.id], entry.mode == EXECUTABLE_MODE)
         patches.append(patch)
     _check_owners(patches, groups, rebase)
     return Series(tuple(patches), files, groups)
 
 
-def _check_commit(commit: Commit, diff: bytes) -> None:
-    """Raises SeriesError if a commit has a date or an edit that no patch may have.
+def _fault(
+    commit: Commit,
+    patch: Patch,
+    added: Sequence[Change],
+    blobs: Mapping[str, bytes],
+    old: Patch | None,
+) -> str:
+    """Returns why a commit cannot be written as a patch; empty if it can.
 
     Args:
-      diff: the commit's edits of files that existed before.
+      added: the files that the commit adds.
+      blobs: their contents, by id.
+      old: the patch that patches/ has, which needs no check.
     """
     if not commit.date:
-        raise errors.SeriesError("its date is before 1970", next_command="change the date")
-    if conflict_markers.ADDED.search(diff):
-        reason = "it adds a conflict marker of git"
-        raise errors.SeriesError(reason, next_command="resolve the conflict")
+        return "its date is before 1970"
+    if conflict_markers.ADDED.search(patch.diff):
+        return "it adds a conflict marker of git"
+    for path, _, entry in added:
+        if entry.mode not in objects.MODES:
+            return f"{path} is a symbolic link or a submodule"
+        if entry.mode == EXECUTABLE_MODE and not blobs[entry.id].startswith(b"#!"):
+            return f"{path} is executable, but does not begin with #!"
+        if conflict_markers.MARKER.search(blobs[entry.id]):
+            return f"{path} has a conflict marker of git"
+    try:
+        if patch != old:
+            patch_text.check(patch)
+    except errors.SeriesError as error:
+        return ": ".join(filter(None, (error.message, error.why)))
+    return ""
 
 
 def _check_owners(
@@ -205,26 +224,6 @@ def _patch_of(
         author=commit.author,
         date="" if commit.author == patch_text.FROM else commit.date,
     )
-
-
-def _new_file(change: Change, blobs: dict[str, bytes]) -> File:
-    """Returns the file that a commit adds; raises SeriesError if patches/files cannot have it."""
-    if change.new.mode not in objects.MODES:
-        raise errors.SeriesError(
-            f"{change.path} is a symbolic link or a submodule",
-            next_command="remove it from the commit",
-        )
-    file = File(blobs[change.new.id], change.new.mode == EXECUTABLE_MODE)
-    if file.executable and not file.content.startswith(b"#!"):
-        raise errors.SeriesError(
-            f"{change.path} is executable, but does not begin with #!",
-            next_command="make it not executable",
-        )
-    if conflict_markers.MARKER.search(file.content):
-        raise errors.SeriesError(
-            f"{change.path} has a conflict marker of git", next_command="resolve the conflict"
-        )
-    return file
 
 
 def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
