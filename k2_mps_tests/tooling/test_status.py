@@ -48,18 +48,7 @@ def test_status_advises_no_command_that_deletes_what_replaced_a_file(sandbox, k2
     said = " ".join([*found["details"], found["next_command"]])
     assert "git stash, restore and checkout would delete it" in said
     assert "move what is there away" in found["next_command"]
-    assert "restore --staged" not in said and " stash;" not in said
-
-
-def test_status_brings_back_the_staged_version_of_a_deleted_file(sandbox, k2):
-    support.write(k2, {FILE: "mine\n"})
-    support.shell(k2, f"git add --all; rm {FILE}; git rm --quiet CMakeLists.txt")
-    [said] = [line for line in status(sandbox)["details"] if "of them deleted" in line]
-    support.shell(k2, re.search(r"(git -C \S+ restore -- )FILE", said)[1] + FILE)
-    assert (k2 / FILE).read_text() == "mine\n"
-    removed = re.search(r"or (restore .* -- )FILE, if git rm", said)[1]
-    support.shell(k2, f"git {removed} CMakeLists.txt")
-    assert (k2 / "CMakeLists.txt").exists()
+    assert " stash;" not in said
 
 
 def test_the_advice_names_one_file_although_its_name_is_a_pattern(sandbox, k2):

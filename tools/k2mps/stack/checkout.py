@@ -90,7 +90,6 @@ class Differences(NamedTuple):
     # The edited files of which the index has a version that neither HEAD nor the folder has.
     staged_only: list[str]
     unmerged: list[str]  # the edited files in which git has left conflicts
-    removed: list[str]  # the edited files that HEAD has and the index lacks
 
 
 class Change(NamedTuple):
@@ -256,7 +255,6 @@ class Checkout:
             [entry[3:] for entry in entries if entry.startswith("??")],
             [entry[3:] for entry in tracked if entry[0] in "MAT" and entry[1] in "MDT"],
             [entry[3:] for entry in tracked if "U" in entry[:2] or entry[:2] in ("AA", "DD")],
-            [entry[3:] for entry in tracked if entry[0] == "D"],
         )
 
     def exchanged(self, edited: Sequence[str]) -> list[str]:

@@ -5,7 +5,6 @@ The tool's ref (see applied.py) tells which version of patches/ was applied.
 
 import dataclasses
 import enum
-import os
 from collections.abc import Sequence
 
 from k2mps.core import errors
@@ -60,7 +59,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     exchanged = checkout.exchanged(differences.edited)
     if operation := _operation(checkout):
         details.append(operation)
-    details += _details_of_edits(checkout, differences, exchanged)
+    details += _details_of_edits(differences, exchanged)
     is_done = state is State.APPLIED and not current.changed
     advice = _how_to_end(current, differences)
     if not advice and not is_done:
@@ -77,9 +76,7 @@ def _operation(checkout: Checkout) -> str:
     return f"a {operation} is in progress" if operation else ""
 
 
-def _details_of_edits(
-    checkout: Checkout, differences: Differences, exchanged: Sequence[str]
-) -> list[str]:
+def _details_of_edits(differences: Differences, exchanged: Sequence[str]) -> list[str]:
     """Returns lines about the edited files.
 
     Args:
@@ -94,16 +91,6 @@ def _details_of_edits(
             f"a folder is where a file was, or a file where a folder was: {errors.some(exchanged)};"
             " git stash, restore and checkout would delete it"
         )
-    deleted = [
-        path
-        for path in edited
-        if path not in exchanged and not os.path.lexists(checkout.directory / path)
-    ]
-    if deleted:
-        restore = f"{checkout.git_command} restore -- FILE brings a file back"
-        if set(deleted) & set(differences.removed):
-            restore += ", or restore --staged --worktree -- FILE, if git rm has deleted it"
-        details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
     if differences.staged_only:
         staged = errors.some(differences.staged_only)
         details.append(f"staged versions that the files do not have: {staged}")
