@@ -45,8 +45,6 @@ _SETTINGS = {
     "core.splitIndex": "false",
     # `git status` fails if the user's file is missing.
     "diff.orderFile": os.devnull,
-    # A rebase must be able to clone the checkout, even if the user's settings forbid local clones.
-    "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
 

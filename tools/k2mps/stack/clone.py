@@ -6,7 +6,6 @@ exactly the bytes of its blob.  If a clone fails, no incomplete directory stays.
 """
 
 import os
-import shlex
 from pathlib import Path
 
 from k2mps.core import errors, git, replacement
@@ -104,12 +103,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """Clones the checkout into `directory`, without files, by hard links if possible."""
     parent = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    # git has already accepted the owner of the checkout.  When git clones the checkout, it would
-    # also check the owner of the folder .git.
-    trusted = ("-c", "safe.directory=*")
-    pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
-    folders = (str(checkout.common_dir), str(directory))
-    parent.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *folders)
+    parent.bytes(*_OPTIONS, "--quiet", "--", str(checkout.common_dir), str(directory))
     (directory / ".git" / OWN_MARK).touch()
     return Checkout(directory, checkout.reporter)
 
