@@ -59,14 +59,6 @@ def test_the_folder_for_temporary_files_may_be_relative(sandbox, k2):
     sound(sandbox, k2)
 
 
-def test_files_that_other_programs_leave_in_patches_stay(sandbox, k2):
-    made = {"patches/.new.patch.swp": "vim's\n", "patches/files/.DS_Store": "a Mac's\n"}
-    support.write(sandbox.root, made)
-    edit(k2)
-    sandbox.ok("fold", MPS)
-    assert {path: (sandbox.root / path).read_text() for path in made} == made
-
-
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
 def test_an_untracked_file_is_taken_only_if_it_is_named(sandbox, k2, command):
     support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})

@@ -318,13 +318,6 @@ def test_a_patch_has_a_line_of_its_message(sandbox, k2, message, line):
     assert line in text.splitlines()
 
 
-def test_a_patch_names_its_author(sandbox, k2):
-    [text] = export_commits(sandbox, k2, "one line")
-    assert text.startswith(
-        "From: Jane Größe Doe <jane@example.org>\nDate: Sun, 13 Sep 2020 08:56:41 -0330\n"
-    )
-
-
 def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):
     """Follows the advice of the error: export overwrites nothing that the branch lacks."""
     support.shell(sandbox.root, "git init -q; git add patches upstream.toml; git commit -qm first")

@@ -133,14 +133,6 @@ def test_a_conflict_marker_that_is_left_is_refused(sandbox, k2, left):
     assert patches(sandbox) == before
 
 
-def test_an_aborted_rebase_leaves_no_trace(sandbox, k2):
-    before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
-    stopped(sandbox)
-    git(k2, "rebase", "--abort")
-    assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
-    assert sandbox.state() == "applied"
-
-
 def test_a_patch_that_upstream_has_is_named_and_deleted(sandbox, k2):
     git(sandbox.upstream, "update-index", "--chmod=+x", "k2/csrc/array.cu")
     onto = support.commit(sandbox.upstream, "Merge array", SUPERSEDES)
