@@ -277,25 +277,6 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
     assert "upstream.toml is a symbolic link" in sandbox.fails(1, "apply")
 
 
-def test_a_signal_while_python_exits_prints_nothing():
-    """Python deletes temporary folders then, and prints the exceptions that this raises."""
-    text = "import atexit, os, signal, sys\nfrom k2mps.cli import ending\n"
-    text += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
-    text += "sys.argv[1:] = ['--version']\nending.run()\n"
-    result = support.ran(sys.executable, "-c", text)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_a_signal_before_the_tool_handles_it_prints_nothing(sandbox, tmp_path):
-    """Ctrl-C arrives while Python imports a module of the tool."""
-    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
-    support.write(tmp_path, {"click.py": text})
-    path = os.pathsep.join((str(tmp_path), sandbox.environment["PYTHONPATH"]))
-    variables = {**sandbox.environment, "PYTHONPATH": path}
-    result = sandbox.program(*sandbox.command("status"), env=variables)
-    assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
-
-
 PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
 
 

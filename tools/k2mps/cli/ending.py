@@ -21,7 +21,6 @@ def run() -> None:
     session = Session()
     try:
         status = _status(session)
-        interrupts.ignore()
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
         advice = session.with_options(error.next_command)
         advice = f"\n  next: {advice}" if advice else ""
