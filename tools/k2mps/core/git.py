@@ -171,10 +171,6 @@ class Git:
         """Like `bytes`, but returns the output as text, without the final newline."""
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
-    def succeeds(self, *args: str, **kwargs) -> bool:
-        """Runs a command and returns whether its exit status is 0."""
-        return self.run(*args, **kwargs).status == 0
-
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
         return errors.K2mpsError(
             f"git {redacted(args[0])} failed with status {result.status} in {self.shown}",

@@ -430,7 +430,7 @@ class Checkout:
         """Whether `commit` is `tip` or one of its ancestors; False if the repository lacks it."""
         if commit == tip or (commit, tip) in self._ancestry:
             return True
-        result = self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
+        result = not self.objects.run("merge-base", "--is-ancestor", commit, tip).status
         if result:
             # A fetch may bring a commit that is missing, so only True stays right.
             self._ancestry.add((commit, tip))

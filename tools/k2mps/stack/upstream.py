@@ -91,8 +91,7 @@ def before_rebases(checkout: Checkout) -> list[str]:
     """
     log, commits = _reflog(checkout), []
     for (_, message), (before, _) in zip(log, log[1:]):
-        # Earlier versions of the tool gave no message.
-        if re.match("k2mps export|$", message):
+        if message == "k2mps export":
             break
         if _REBASED.fullmatch(message):
             commits.append(before)
