@@ -98,10 +98,6 @@ class Session:
 
         return clone.existing(self.project, self.upstream.pin, self.k2, self.console)
 
-    def existing_if_any(self) -> Checkout | None:
-        """Returns the checkout, or None if its directory does not exist."""
-        return self.existing() if self.directory.is_dir() else None
-
     def obtain(self) -> Checkout:
         """Returns the checkout, with the pinned commit in its repository; see `clone.obtain`."""
         from k2mps.stack import clone

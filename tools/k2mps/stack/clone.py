@@ -27,11 +27,6 @@ def locate(project: Project, choice: str | None) -> Path:
     return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
-def by_hand(pin: Pin, directory: Path) -> str:
-    """Returns the command by which the user clones k2 into a directory of the user's choice."""
-    return f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
-
-
 def existing(
     project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
 ) -> Checkout:
@@ -42,7 +37,9 @@ def existing(
     """
     directory = locate(project, choice)
     if not directory.is_dir():
-        command = by_hand(pin, directory) if choice else "k2mps apply"
+        command = "k2mps apply"
+        if choice:
+            command = f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
         blocked = "move away what is there, then " if os.path.lexists(directory) else ""
         raise errors.K2mpsError(
             f"there is no k2 checkout at {directory}",
