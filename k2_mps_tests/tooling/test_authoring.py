@@ -141,7 +141,7 @@ def test_a_version_that_is_staged_while_the_command_runs_stays_in_the_index(
     script = f'case "$GIT_INDEX_FILE $*" in [!\\ ]*write-tree*) {stage};; esac'
     env = support.shim(tmp_path / "bin", script)
     error = sandbox.fails(1, *shlex.split(command), env=env)
-    assert f"the index has versions that the files do not have: {CONTEXT}" in error
+    assert f"has staged versions that the files do not have: {CONTEXT}" in error
     assert git(k2, "show", f":{CONTEXT}").endswith("staged")
     assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
 
@@ -207,7 +207,7 @@ def test_conflicts_that_git_has_left_are_refused(sandbox, k2, command):
     sandbox.ok("fold", MPS)
     support.shell(k2, "git stash pop --quiet || true")
     before = patches(sandbox), git(k2, "status", "--porcelain")
-    assert f"git has left conflicts in {CONTEXT}" in sandbox.fails(1, *command)
+    assert f"has conflicts: {CONTEXT}\n" in sandbox.fails(1, *command)
     assert (patches(sandbox), git(k2, "status", "--porcelain")) == before
     support.resolve(k2 / CONTEXT, "twenty\n")
     git(k2, "add", CONTEXT)
@@ -310,10 +310,10 @@ def test_a_staged_version_that_the_file_lacks_is_not_lost(sandbox, k2, command, 
     edit(k2, "array 7\n", "seven\n", "k2/csrc/array.cu")
     before = snapshot(k2), patches(sandbox)
     error = sandbox.fails(1, *command)
-    assert f"the index has versions that the files do not have: {CONTEXT}\n" in error
+    assert f"has staged versions that the files do not have: {CONTEXT}\n" in error
+    assert "next: k2mps status, which says how to end that" in error
     assert "staged versions that the files do not have" in sandbox.ok("status")
     (advice,) = re.findall(r"next: (git .*); then k2mps status", sandbox.ok("status"))
-    assert f"next: {advice}; then the same command again" in error
     assert "uncommitted edits" in sandbox.fails(1, "export")
     assert (snapshot(k2), patches(sandbox)) == before
     (restore,) = re.findall(r"discards the staged versions, (git .*) keeps the staged", advice)

@@ -160,10 +160,10 @@ def refused(name: str, message: str, script: str):
             "is not on branch k2-mps",
             "git checkout -q -b feature; git commit -q --allow-empty -m mine",
         ),
-        refused("an edit", "uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
+        refused("an edit", "uncommitted edits: k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
         refused(
             "a staged edit",
-            "uncommitted edits in k2/csrc/array.cu",
+            "uncommitted edits: k2/csrc/array.cu",
             "echo mine > k2/csrc/array.cu; git add --all",
         ),
         refused("an empty commit", "changes nothing", "git commit -q --allow-empty -m nothing"),

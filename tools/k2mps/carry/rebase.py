@@ -35,7 +35,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             transaction.check_in_the_way(commit, picked)
         _check_messages(checkout, picked)
         changed = checkout.changed_files()
-        checkout.check_merged(changed.unmerged)
+        checkout.check_at_rest(changed.unmerged, "conflicts")
         checkout.check_merge(transaction.pin.commit, tip, onto)
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)

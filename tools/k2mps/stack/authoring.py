@@ -22,6 +22,9 @@ from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
 from k2mps.stack.transaction import Transaction, begin
 
+# The file has changed since `git add`.  A patch is made of files, so this version would be lost.
+_STAGED = "staged versions that the files do not have"
+
 
 def new(
     project: Project, checkout: Checkout, subject: str, body: str = "", paths: Sequence[str] = ()
@@ -139,8 +142,8 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     """
     checkout = transaction.checkout
     changed = checkout.changed_files()
-    checkout.check_merged(changed.unmerged)
-    _check_staged(checkout, changed.staged_only)
+    checkout.check_at_rest(changed.unmerged, "conflicts")
+    checkout.check_at_rest(changed.staged_only, _STAGED)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # The copied index has the times of the files, so git reads only the edited files.
@@ -149,17 +152,6 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     changed_paths = checkout.changed_paths(transaction.head.commit, tree)
     checkout.check_attributes({*changed.edited, *changed_paths})
     return tree
-
-
-def _check_staged(checkout: Checkout, staged_only: Sequence[str]) -> None:
-    """Raises an error if the index has versions that the files do not have."""
-    if staged_only:
-        raise errors.K2mpsError(
-            f"the index has versions that the files do not have: {errors.some(staged_only)}",
-            why="git add staged them, and the files have changed since; a patch is made of the"
-            " files, so the staged versions would be lost",
-            next_command=f"{checkout.choice_of_version(staged_only)}; then the same command again",
-        )
 
 
 def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
@@ -222,7 +214,7 @@ def _finish(
     transaction.check_files(plan, command)
     exported = export.canonical(transaction, plan, commits, transaction.pin)
     # The user may have run `git add` meanwhile.
-    _check_staged(checkout, checkout.changed_files().staged_only)
+    checkout.check_at_rest(checkout.changed_files().staged_only, _STAGED)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(

@@ -350,16 +350,6 @@ class Checkout:
         paths = {path for tip in tips for path in self.changed_paths(base, tip)}
         self.check_attributes(paths, in_rebase=True)
 
-    def check_merged(self, unmerged: Sequence[str]) -> None:
-        """Raises an error if git has left conflicts in files."""
-        if unmerged:
-            raise errors.K2mpsError(
-                f"git has left conflicts in {errors.some(unmerged)}",
-                why="git stash pop, or another command, could not merge",
-                next_command=f"edit them in {self.directory}, and git add them there; then run the"
-                " same command again",
-            )
-
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.
 
@@ -398,13 +388,17 @@ class Checkout:
         )
         return next(operations, "")
 
-    def check_at_rest(self, edited: Sequence[str] = ()) -> None:
-        """Raises an error if a git command is unfinished, or if `edited` is not empty."""
+    def check_at_rest(self, paths: Sequence[str] = (), what: str = "uncommitted edits") -> None:
+        """Raises an error if a git command is unfinished, or if `paths` is not empty.
+
+        Args:
+          what: what the files at `paths` have.
+        """
         operation = self.operation_in_progress()
-        if operation or edited:
-            edits = f"uncommitted edits in {errors.some(edited)}"
+        if operation or paths:
+            found = f"a {operation} in progress" if operation else f"{what}: {errors.some(paths)}"
             raise errors.K2mpsError(
-                f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
+                f"{self.directory} has {found}",
                 # `git status` would say to continue a rebase that was killed.
                 next_command="k2mps status, which says how to end that; then the same command"
                 " again",
