@@ -112,18 +112,19 @@ def _series(transaction: Transaction) -> list[Commit]:
     return commits
 
 
-def _is_applied(transaction: Transaction) -> bool:
-    """Whether the branch has exactly the commits that `apply` makes of patches/."""
-    return transaction.tip_is_known and transaction.applied.tip == transaction.head.tip
+def _unexported(transaction: Transaction, commits: Sequence[Commit]) -> Plan | None:
+    """Returns what `export` would write; None if the branch is what `apply` makes of patches/."""
+    if transaction.tip_is_known and transaction.applied.tip == transaction.head.tip:
+        return None
+    plan = transaction.plan(commits)
+    transaction.check_files(plan, "the command")
+    return plan
 
 
 def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None:
     """Raises an error if the branch has commits that patches/ lacks, or the reverse."""
-    if _is_applied(transaction):
-        return
-    plan = transaction.plan(commits)
-    transaction.check_files(plan, "the command")
-    if plan.changed or plan.removed:
+    plan = _unexported(transaction, commits)
+    if plan and (plan.changed or plan.removed):
         checkout = transaction.checkout
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
@@ -176,9 +177,7 @@ def _complete(transaction: Transaction, commits: Sequence[Commit]) -> Plan:
     Otherwise it raises an error, because there is nothing to make a patch of.
     """
     checkout = transaction.checkout
-    plan = None if _is_applied(transaction) else transaction.plan(commits)
-    if plan:
-        transaction.check_files(plan, "the command")
+    plan = _unexported(transaction, commits)
     if not plan or plan.removed:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
