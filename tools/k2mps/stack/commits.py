@@ -37,7 +37,7 @@ from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.extraction import name_of
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
-_MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+_MISFIT = re.compile("does not exist|does not match|patch failed")
 
 
 class Picked(NamedTuple):
