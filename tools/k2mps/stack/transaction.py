@@ -333,35 +333,29 @@ class Transaction:
             path for path in others if path in folders or paths & {path, *objects.folders_of(path)}
         ]
         if in_the_way:
-            steps = self._how_to_move([path for path in in_the_way if path in staged])
+            how = self._how_to_move([path for path in in_the_way if path in staged])
             raise errors.K2mpsError(
                 f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
                 why="git would overwrite or delete them, because they are ignored, or new and"
                 " staged; other files or folders have their paths",
-                next_command="; ".join([*steps, "then the same command again"]),
+                next_command=f"{how}; then the same command again",
             )
 
-    def _how_to_move(self, staged: Sequence[str]) -> list[str]:
-        """Returns the steps with which the user moves away the files that are in the way.
+    def _how_to_move(self, staged: Sequence[str]) -> str:
+        """Returns what the user does with the files that are in the way.
 
         Args:
           staged: those of the files that are new and staged; the others are ignored.
         """
         checkout = self.checkout
-        steps = []
-        absent = [path for path in staged if not os.path.lexists(checkout.directory / path)]
-        if absent:
-            restore = f"{checkout.git_command} restore -- {pathspecs(absent)}"
-            steps.append(f"{restore}, which writes the staged files")
         if moves := checkout.move_away(staged):
-            return [*steps, moves]
-        differing = [path for path in checkout.changed_files().staged_only if path in staged]
-        if differing:
-            steps.append(checkout.choice_of_version(differing))
-        if staged:
-            unstage = f"{checkout.git_command} rm --cached -- {pathspecs(staged)}"
-            steps.append(f"{unstage}, which keeps the files")
-        return [*steps, "move them away"]
+            return moves
+        if set(staged) & set(checkout.changed_files().staged_only):
+            return "k2mps status, which says how to keep one of two versions"
+        if not staged:
+            return "move them away"
+        unstage = f"{checkout.git_command} rm --cached -- {pathspecs(staged)}"
+        return f"{unstage}, which keeps the files; move them away"
 
     def _update_refs(self, instructions: str, *options: str) -> None:
         words = ("update-ref", "--create-reflog", *options, "--stdin")
