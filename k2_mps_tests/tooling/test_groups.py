@@ -72,7 +72,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 
 @pytest.fixture
-def grouped(sandbox):
+def grouped(sandbox, user_name):
     """The sample series in three groups; a patch of the last group edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -84,7 +84,6 @@ def grouped(sandbox):
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     support.write_cover_letters(sandbox, "shared-memory", "device", "profiling")
     return sandbox
 
@@ -188,7 +187,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
 
 
 @pytest.fixture
-def fixes(sandbox):
+def fixes(sandbox, user_name):
     """The sample series; the second patch is a group of fixes, with a patch for the series only."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -197,7 +196,6 @@ def fixes(sandbox):
     support.commit(sandbox.checkout, "more at head", {"k2/csrc/mps/context.mm": "// more\n"})
     sandbox.ok("export")
     assert "more-at-head.patch" in order.read_text()
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     support.write_cover_letters(sandbox, "device", "fixes-core")
     return sandbox
 
