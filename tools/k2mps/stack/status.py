@@ -48,9 +48,7 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if not checkout.commit_of(upstream.pin.commit):
         head, pin = checkout.head(), upstream.pin
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
-        ours = checkout.commits("-1", head.commit)[0].ours
-        state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        return Status(state, (why,), APPLY, head, (), (), (), ())
+        return Status(State.OTHER_COMMIT, (why,), APPLY, head, (), (), (), ())
     current = Transaction(project, checkout)
     differences = checkout.changed_files("normal")
     state, users, details = _where(current)
