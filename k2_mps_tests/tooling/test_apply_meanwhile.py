@@ -119,27 +119,8 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
         assert "could not write k2/csrc/array.cu in " in message
         # `fold` would take the file's old text for an edit.
         assert "is not on branch k2-mps" in sandbox.fails(1, "fold", ARRAY)
-        assert "next: k2mps apply, then" in sandbox.fails(1, "export")
+        assert "next: k2mps apply\n" in sandbox.fails(1, "export")
         assert "next: k2mps apply\n" in sandbox.ok("status")
     support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
     assert git(sandbox.checkout, "show", "stash:k2/csrc/array.cu") == "old"
     assert "applied the series" in sandbox.ok("apply") and sandbox.state() == "applied"
-
-
-@pytest.mark.parametrize("content", ["", "1" * 40])
-@pytest.mark.parametrize("command", ["status", "apply"])
-def test_a_broken_ref_is_named(sandbox, content, command):
-    """A machine that loses power can leave an empty ref."""
-    sandbox.ok("apply")
-    ref = sandbox.checkout / ".git/refs/k2mps/applied"
-    ref.write_text(content)
-    assert f"delete {ref}, then k2mps apply" in sandbox.fails(1, command)
-    ref.unlink()
-    assert "already applied" in sandbox.ok("apply")
-    assert sandbox.state() == "applied"
-
-
-def test_a_git_that_was_killed_is_not_a_broken_ref(sandbox, k2, tmp_path):
-    env = support.shim(tmp_path / "bin", 'case "$*" in *for-each-ref*) kill -9 $$;; esac')
-    message = sandbox.fails(1, "status", env=env)
-    assert "git for-each-ref was ended by signal 9" in message and "delete" not in message

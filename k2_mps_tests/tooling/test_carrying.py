@@ -10,8 +10,6 @@ import shutil
 import time
 
 import pytest
-from k2mps.stack import clone
-from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.configurations import CONFIGURATIONS, configure
@@ -126,16 +124,6 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
     sparse, partial = sandbox.clone("sparse", "--sparse"), sandbox.clone("p", "--filter=blob:none")
     for own, problem in ((sparse, "a sparse checkout"), (partial, "a partial clone")):
         assert f"is {problem} of k2" in sandbox.fails(1, "apply", "--k2", str(own))
-
-
-def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
-    """The configuration trusts another user's checkout, but forbids git to clone a folder."""
-    own, made = sandbox.clone("own"), tmp_path / "made"
-    trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
-    sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(sandbox.config))
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
 
 
 # All configurations are tested together.  If two of them give a value to the same setting, git

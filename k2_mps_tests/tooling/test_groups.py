@@ -74,7 +74,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 
 @pytest.fixture
-def grouped(sandbox):
+def grouped(sandbox, user_name):
     """The sample series in three groups; a patch of the last group edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -86,7 +86,6 @@ def grouped(sandbox):
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     write_cover_letters(sandbox, "shared-memory", "device", "profiling")
     return sandbox
 
@@ -95,7 +94,8 @@ def test_the_last_group_may_have_one_patch(sandbox):
     order = sandbox.root / "patches/series"
     first, second, last = order.read_text().split()
     order.write_text(f"# shared-memory: a\n{first}\n{second}\n# profiling: b\n{last}\n")
-    assert patch_folder.load(sandbox.root / "patches").last_group == "profiling"
+    groups = patch_folder.load(sandbox.root / "patches").groups
+    assert series_file.last_group(groups) == "profiling"
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
@@ -189,7 +189,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
 
 
 @pytest.fixture
-def fixes(sandbox):
+def fixes(sandbox, user_name):
     """The sample series; the second patch is a group of fixes, with a patch for the series only."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -198,7 +198,6 @@ def fixes(sandbox):
     support.commit(sandbox.checkout, "more at head", {"k2/csrc/mps/context.mm": "// more\n"})
     sandbox.ok("export")
     assert "more-at-head.patch" in order.read_text()
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     write_cover_letters(sandbox, "device", "fixes-core")
     return sandbox
 

@@ -74,18 +74,11 @@ def test_a_name_is_looked_up_in_upstream_not_in_the_checkout(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     git(sandbox.upstream, "tag", "-a", "v9", "-m", "v9")
     last = support.commit(sandbox.upstream, "Newer yet", {"a": "2\n"})
-    for name, commit in (
-        ("v9", onto),
-        ("master", last),
-        ("master~1", onto),
-        ("refs/heads/master", last),
-        (onto[:9], onto),
-        ("HEAD", last),
-    ):
+    for name, commit in (("v9", onto), ("master", last), (onto[:9], onto)):
         sandbox.ok("rebase", "--onto", name)
         assert pin(sandbox)["commit"] == commit, name
     assert git(k2, *refs) == old
-    for name in ("only-here", mine, "v10", "master~99", ""):
+    for name in ("only-here", mine, "v10", ""):
         assert f"has no commit {name}\n" in sandbox.fails(1, "rebase", "--onto", name)
 
 
@@ -101,7 +94,7 @@ def test_without_upstream_only_a_known_commit_is_accepted(sandbox, k2):
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
     before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
     assert "cannot be reached" in sandbox.fails(20, "rebase", "--onto", "master")
-    sandbox.fails(14, "rebase", "--onto", f"{sandbox.pin}~1")
+    sandbox.fails(14, "rebase", "--onto", git(k2, "rev-parse", f"{sandbox.pin}~1"))
     git(k2, "rebase", "--abort")
     assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
 
@@ -141,14 +134,6 @@ def test_a_conflict_marker_that_is_left_is_refused(sandbox, k2, left):
     before = patches(sandbox)
     assert "adds a conflict marker of git" in sandbox.fails(1, "export", "--onto", onto)
     assert patches(sandbox) == before
-
-
-def test_an_aborted_rebase_leaves_no_trace(sandbox, k2):
-    before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
-    stopped(sandbox)
-    git(k2, "rebase", "--abort")
-    assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
-    assert sandbox.state() == "applied"
 
 
 def test_a_patch_that_upstream_has_is_named_and_deleted(sandbox, k2):
