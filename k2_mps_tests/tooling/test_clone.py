@@ -92,6 +92,13 @@ def test_the_name_of_the_checkout_can_be_relative(sandbox):
     assert f"{own}: applied" in sandbox.ok("apply", "--k2", "../own")
 
 
+def test_the_name_of_the_checkout_can_begin_with_the_home_folder(sandbox):
+    # No shell expands `--k2=~/own`.
+    own = sandbox.clone("own")
+    home = {"HOME": str(own.parent)}
+    assert f"{own}: applied" in sandbox.ok("apply", "--k2=~/own", env=home)
+
+
 def test_a_checkout_that_does_not_exist_is_an_error(sandbox, tmp_path):
     assert "no k2 checkout" in sandbox.fails(1, "apply", "--k2", str(tmp_path / "none"))
     assert not sandbox.checkout.exists()
