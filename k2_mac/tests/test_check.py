@@ -147,6 +147,8 @@ def test_a_gpu_that_runs_kernels_with_few_threads():
 def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, machine, advice):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: system == "Darwin")
+    # Without a device, torch knows no name.
+    monkeypatch.delattr(torch.backends.mps, "get_name")
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert check.main(QUICK) == check.NO_DEVICE
