@@ -158,8 +158,10 @@ def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, ma
 
 def test_a_k2_without_mps_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(_k2.version, "with_mps", False)
+    monkeypatch.setattr(k2, "with_mps", False)
     assert check.main(QUICK) == check.NO_DEVICE
-    assert "built without mps" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "built without mps" in out and "k2 with mps: no\n" in out
 
 
 def _wrong_on_mps(function, change):
