@@ -142,9 +142,9 @@ class _Rules(ast.NodeTransformer):
 
         For other expressions, the result is "".
         """
-        first, _, rest = dotted(node).partition(".")
-        whole = self._aliases.get(first, "")
-        return f"{whole}.{rest}" if whole and rest else whole
+        first, dot, rest = dotted(node).partition(".")
+        whole = self._aliases.get(first)
+        return whole + dot + rest if whole else ""
 
     def _edit(self, kind: str, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.kinds[kind] += 1

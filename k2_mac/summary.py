@@ -86,11 +86,10 @@ def _imported(hook: Hook, main: str) -> Iterator[tuple[str, Result]]:
 
 def _imports(text: str, path: str, folders: list[str]) -> Iterator[str]:
     """Yields the paths of the files that a file imports, if they exist."""
+    # `import` has `modules` and `from` has the other two texts.  An empty text gives no file.
     for module, names, modules in _IMPORT.findall(text):
-        if modules:
-            for name in re.findall(r"[\w.]+", re.sub(r"\bas\s+\w+", "", modules)):
-                yield from _module(name.split("."), folders)
-            continue
+        for name in re.findall(r"[\w.]+", re.sub(r"\bas\s+\w+", "", modules)):
+            yield from _module(name.split("."), folders)
         dots = len(module) - len(module.lstrip("."))
         start = folders
         if dots:

@@ -273,6 +273,7 @@ def test_a_folder_without_a_recording_is_refused(tmp_path, capsys):
 
 def test_a_prepared_folder_has_the_recording_and_a_program(recorded, tmp_path):
     folder = tmp_path / "prepared"
+    folder.mkdir()  # The user may have made the folder.
     assert main(["prepare", str(recorded), str(folder)]) == 0
     assert main(["prepare", str(recorded), str(folder)]) == cuda.UNUSABLE
     original, prepared = map(player.Recording, (recorded, folder))

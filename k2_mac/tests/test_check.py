@@ -149,6 +149,8 @@ def test_a_gpu_that_runs_kernels_with_few_threads():
 def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, machine, advice):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: system == "Darwin")
+    # Without a device, torch knows no name.
+    monkeypatch.delattr(torch.backends.mps, "get_name")
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert check.main(QUICK) == check.NO_DEVICE
@@ -158,8 +160,10 @@ def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, ma
 
 def test_a_k2_without_mps_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(_k2.version, "with_mps", False)
+    monkeypatch.setattr(k2, "with_mps", False)
     assert check.main(QUICK) == check.NO_DEVICE
-    assert "built without mps" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "built without mps" in out and "k2 with mps: no\n" in out
 
 
 def _wrong_on_mps(function, change):

@@ -84,3 +84,16 @@ def test_two_devices_are_refused_in_one_line(graph, scores, capfd):
     with pytest.raises(RuntimeError, match=r"^Check failed: .* \[\w+\.(cc|h):\d+\]$"):
         k2.intersect_dense(k2.ctc_graph([[1]], device=graph), dense, 10)
     assert capfd.readouterr() == ("", "")
+
+
+# A row of a boundary is the first symbol and frame, then the ends of both.
+@pytest.mark.parametrize(
+    "row", [(-1, 0, 3, 5), (2, 0, 1, 5), (0, 0, 4, 5), (0, -1, 3, 5), (0, 4, 3, 3), (0, 0, 3, 6)]
+)
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_a_wrong_boundary_is_refused(device, row):
+    """The boundary leaves the 3 symbols and 5 frames, or ends before it begins."""
+    lm, am = torch.zeros(1, 4, 2, device=device), torch.zeros(1, 5, 2, device=device)
+    symbols = torch.ones(1, 3, dtype=torch.int64, device=device)
+    with pytest.raises((AssertionError, RuntimeError)):
+        k2.rnnt_loss_smoothed(lm, am, symbols, 0, boundary=torch.tensor([row], device=device))

@@ -88,6 +88,14 @@ def test_an_option_or_a_variable_names_the_checkout(sandbox):
     assert not sandbox.checkout.exists()
 
 
+def test_the_name_of_the_checkout_can_begin_with_the_home_folder(sandbox):
+    # No shell expands `--k2=~/own`.
+    own = sandbox.clone("own")
+    home = {"HOME": str(own.parent)}
+    assert f"{own}: applied" in sandbox.ok("apply", "--k2=~/own", env=home)
+    assert not sandbox.checkout.exists()
+
+
 def test_an_empty_variable_names_no_checkout(sandbox):
     sandbox.ok("apply", env={"K2": ""})
     assert sandbox.checkout.exists()

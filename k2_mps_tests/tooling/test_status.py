@@ -90,6 +90,11 @@ def test_status_lists_the_users_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
+def test_the_state_of_a_series_that_another_clone_of_k2_mps_has_applied(sandbox, k2):
+    git(k2, "update-ref", "-d", "refs/k2mps/applied")  # The other clone's record is elsewhere.
+    assert sandbox.state() == "applied by another version of the series"
+
+
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
     # The index records an older time for the file, so `git status` would update the index.
