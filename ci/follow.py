@@ -24,14 +24,18 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# This program runs in the system's Python, in which the tool is not installed.
+sys.path.append(str(ROOT / "tools"))
+
+from k2mps.core import errors, pins  # noqa: E402
+
 TEXT = ROOT / "build/follow.md"
 SUITES = ("upstream-cpu", "parity", "k2_mac")
-# An exit code of k2mps, from k2mps.core.errors.  This program does not import that module, because
-# the program runs in the system's Python.  A test compares the codes.
-FINDINGS = 34
+FINDINGS = errors.CheckFailedError.exit_code
 # How many of the last lines of a failed step's output are in the text.
 LAST = 40
-NOBODY = {"GIT_COMMITTER_NAME": "follow", "GIT_COMMITTER_EMAIL": "follow@k2-mps.invalid"}
+# git's settings for the commits of a rebase, whose committer is nobody's identity.
+NOBODY = {"user.name": "follow", "user.email": "follow@k2-mps.invalid"}
 
 
 def run(command: list[str | Path], folder: Path, **options) -> subprocess.CompletedProcess:
@@ -40,9 +44,19 @@ def run(command: list[str | Path], folder: Path, **options) -> subprocess.Comple
     return subprocess.run(command, cwd=folder, **streams, **options)
 
 
+def as_nobody() -> dict[str, str]:
+    """Returns this process's environment, with NOBODY after the settings of git that it has."""
+    count = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+    environment = {**os.environ, "GIT_CONFIG_COUNT": str(count + len(NOBODY))}
+    for number, (key, value) in enumerate(NOBODY.items(), start=count):
+        environment[f"GIT_CONFIG_KEY_{number}"] = key
+        environment[f"GIT_CONFIG_VALUE_{number}"] = value
+    return environment
+
+
 def git(folder: Path, *words: str) -> subprocess.CompletedProcess:
     """Runs git in a folder."""
-    environment = {**os.environ, **NOBODY, "GIT_EDITOR": ":", "LC_ALL": "C"}
+    environment = {**as_nobody(), "GIT_EDITOR": ":", "LC_ALL": "C"}
     return run(["git", *words], folder, env=environment, errors="replace")
 
 
@@ -57,7 +71,7 @@ def read(folder: Path, *words: str) -> list[str]:
 def run_tool(*words: str) -> subprocess.CompletedProcess:
     """Runs the tool of this clone, and prints its output."""
     print("+ k2mps", *words, flush=True)
-    done = run([ROOT / ".venv/bin/k2mps", *words], ROOT)
+    done = run([ROOT / ".venv/bin/k2mps", *words], ROOT, env=as_nobody())
     print(done.stdout, end="", flush=True)
     return done
 
@@ -108,12 +122,12 @@ def main() -> int:
     applied = run_tool("apply")
     if applied.returncode:
         return applied.returncode
-    config = dict(re.findall(r'^(\w+) = "([^"]*)"', (ROOT / "upstream.toml").read_text(), re.M))
-    pin, k2 = config["commit"], ROOT / "build/k2"
+    url, pin, *_ = pins.load(ROOT / "upstream.toml").pin
+    k2 = ROOT / "build/k2"
     with tempfile.TemporaryDirectory(prefix="follow-") as folder:
         clone = Path(folder)
         read(k2, "clone", "--quiet", "--branch=k2-mps", str(k2), folder)
-        read(clone, "fetch", "--quiet", config["url"], "HEAD")
+        read(clone, "fetch", "--quiet", url, "HEAD")
         [onto] = read(clone, "rev-parse", "FETCH_HEAD")
         [count] = read(clone, "rev-list", "--count", f"{pin}..{onto}")
         lines = [f"Upstream's default branch is {count} commits after the pin."]
@@ -135,5 +149,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
-    except OSError as error:
+    except (OSError, errors.K2mpsError) as error:
         sys.exit(f"error: {error}")

@@ -22,12 +22,14 @@ NAME = "images/timeline.svg"
 # READMEs outside docs/ that are pages of the site, too.
 _ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {"README.md": "introduction.md", "examples/README.md": "examples.md"}
+# Files outside docs/ to which pages link.
+FILES = {"LICENSE": "LICENSE.txt", "examples/icefall/fewer_waits.py": "fewer_waits.py"}
 _CAPTION = "Signposts of k2 and its dispatches, emulated"
 
 
 def on_files(files, config):
-    """Adds the READMEs, the license and the picture to the files of the site."""
-    for source, page in {**TEXTS, "LICENSE": "LICENSE.txt"}.items():
+    """Adds the READMEs, other files of the repository and the picture to the files of the site."""
+    for source, page in {**TEXTS, **FILES}.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +69,7 @@ def _with_names(markdown, is_readme):
 
 def on_page_markdown(markdown, page, config, files):
     """Changes links to files outside docs/ into links of the site; replaces MARK by the picture."""
-    pages = {**TEXTS, "emulator/README.md": "emulator.md", "LICENSE": "LICENSE.txt"}
+    pages = {**TEXTS, **FILES, "emulator/README.md": "emulator.md"}
     for source, target in pages.items():
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(source)}\)", f"]({target})", markdown)
     markdown = _with_names(markdown, page.file.src_uri == TEXTS["README.md"])

@@ -122,6 +122,7 @@ def main() -> None:
         print(f"  said:  {' '.join(speech.WORDS[w] for w in reference)}")
         print(f"  heard: {' '.join(speech.WORDS[w] for w in words)}")
     if options.device.type == "mps":
+        # explain() has a line for each operation.  intersect_dense_pruned made the lattice.
         print("\n".join(line for line in k2.mps.explain().split("\n") if "pruned" in line))
 
 

@@ -18,6 +18,10 @@ BLANK = 0
 S_RANGE = 5  # at how many positions the joiner computes logits for each frame
 NUM_SYMBOLS = len(speech.PHONES)
 CONTEXT = 2  # the predictor reads this many phones before each symbol
+# The weight of each loss goes from its first number to its second, in this part of the training.
+WARM = 0.3
+SIMPLE_WEIGHTS = 1.0, 0.5
+PRUNED_WEIGHTS = 0.1, 1.0
 
 
 class Predictor(nn.Module):
@@ -78,8 +82,11 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
         model.join(am, lm), symbols, ranges, BLANK, boundary, reduction="sum"
     )
     # The ranges are useful only after some training with the simple loss.
-    warm = min(1.0, done / 0.3)
-    total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
+    weights = [
+        first + (last - first) * min(1.0, done / WARM)
+        for first, last in (SIMPLE_WEIGHTS, PRUNED_WEIGHTS)
+    ]
+    total = weights[0] * simple + weights[1] * pruned
     return total / sum(map(len, batch.phones))
 
 

@@ -4,15 +4,13 @@
     python -m k2_mac.calibrate --dry-run   # only measure
     python -m k2_mac.calibrate --forget    # back to k2's own estimates
 
-The program takes less than 10 seconds.  ``import k2`` reads the result.  From
-this result, k2 then estimates whether Metal or the host is faster.
-``k2.mps.explain()`` returns the estimates.
+The program takes less than 10 seconds.  ``import k2`` reads the result.  From this result, k2 then
+estimates whether Metal or the host is faster.  ``k2.mps.explain()`` returns the estimates.
 
-Other programs on this machine make a call slower, never faster.  So the program
-times each call in several rounds.  The time of a round is the time of its
-fastest call, and the costs are computed from the fastest rounds.  If the times
-of a call's rounds differ by more than STEADY, the program does not keep the
-result.
+Other programs on this machine make a call slower, never faster.  So the program times each call in
+several rounds.  The time of a round is the time of its fastest call, and the costs are computed
+from the fastest rounds.  If the times of a call's rounds differ by more than STEADY, the program
+does not keep the result.
 """
 
 import argparse
@@ -25,6 +23,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import k2
 import k2.mps
@@ -33,23 +32,21 @@ from k2.mps import placement
 
 SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
 FRAMES = 50, 200
-# The program times intersect_dense_pruned with each of these numbers of frames,
-# on one sequence.  A part of the host's time for a frame does not depend on the
-# number of arcs.  So the number of arcs in a frame is chosen such that the host
-# and Metal are about equally fast.
+# The program times intersect_dense_pruned with each of these numbers of frames, on one sequence.  A
+# part of the host's time for a frame does not depend on the number of arcs.  So the number of arcs
+# in a frame is chosen such that the host and Metal are about equally fast.
 PRUNED_FRAMES = 10, 40
-# Each round times all calls.  So another program that runs for a short time
-# disturbs only a few of the rounds of a call.
+# Each round times all calls.  So another program that runs for a short time disturbs only a few of
+# the rounds of a call.
 ROUNDS = 4
-# A round repeats a call up to MOST_CALLS times.  After LEAST_CALLS calls, the
-# round ends if its calls took MOST_SECONDS.  Before LEAST_CALLS calls, the
-# round ends only if its calls took LONG_SECONDS.
+# A round repeats a call up to MOST_CALLS times.  After LEAST_CALLS calls, the round ends if its
+# calls took MOST_SECONDS.  Before LEAST_CALLS calls, the round ends only if its calls took
+# LONG_SECONDS.
 LEAST_CALLS, MOST_CALLS, MOST_SECONDS, LONG_SECONDS = 3, 20, 0.1, 0.5
-# A result with a larger Measured.spread is not kept.  k2 prefers Metal for
-# problems above a certain size.  If a cost is measured too high or too low by
-# some percentage, that size is too high or too low by about this percentage.
-# Near that size, the host and Metal take about the same time, so a wrong choice
-# costs little.
+# A result with a larger Measured.spread is not kept.  k2 prefers Metal for problems above a certain
+# size.  If a cost is measured too high or too low by some percentage, that size is too high or too
+# low by about this percentage.  Near that size, the host and Metal take about the same time, so a
+# wrong choice costs little.
 STEADY = 0.15
 
 
@@ -59,8 +56,8 @@ class Measured:
 
     Attributes:
       rounds: the time of the fastest call of each round, in nanoseconds.
-      work, steps: the work and the steps of the call.  k2 estimates the time of
-        the call from both, see k2/csrc/mps/placement.h.
+      work, steps: the work and the steps of the call.  k2 estimates the time of the call from both,
+        see k2/csrc/mps/placement.h.
     """
 
     rounds: list[float]
@@ -73,9 +70,22 @@ class Measured:
 
     @property
     def spread(self) -> float:
-        """The time of the slowest round divided by the time of the fastest
-        round, minus 1."""
+        """The time of the slowest round divided by the time of the fastest round, minus 1."""
         return max(self.rounds) / min(self.rounds) - 1
+
+
+class Case(NamedTuple):
+    """What the program times.
+
+    Attributes:
+      name: the name of an operation.
+      place: where the operation runs: 'host' or 'metal'.
+      length: the length of its problem: 'short' or 'long'.
+    """
+
+    name: str
+    place: str
+    length: str
 
 
 def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], None]]:
@@ -91,8 +101,8 @@ def _problems(num_frames: int, pruned_frames: int) -> dict[str, Callable[[], Non
     # The pruned search decodes fewer frames, of one sequence.
     pruned_segments = torch.tensor([[0, 0, pruned_frames]], dtype=torch.int32)
     pruned_dense = k2.DenseFsaVec(scores, pruned_segments)
-    # Without detach(), the times of get_tot_scores would include the gradient
-    # of intersect_dense, which the GPU may compute.
+    # Without detach(), the times of get_tot_scores would include the gradient of intersect_dense,
+    # which the GPU may compute.
     lattice = k2.intersect_dense(graph, dense, output_beam=8.0).detach()
     lattice.requires_grad_(True)
 
@@ -125,12 +135,16 @@ def _time(call: Callable[[], None]) -> float:
 
 
 @contextlib.contextmanager
-def _forced(who: str) -> Iterator[None]:
-    """Lets `who` run the operations that both the host and Metal can run.
-    `who` is 'host' or 'metal'.  torch uses one thread, so that the times do not
-    depend on how many cores are free."""
+def _forced(place: str) -> Iterator[None]:
+    """Lets the host or Metal run the operations that both can run.
+
+    torch uses one thread, so that the times do not depend on how many cores are free.
+
+    Args:
+      place: 'host' or 'metal'.
+    """
     before, threads = os.environ.get("K2_MPS_FORCE"), torch.get_num_threads()
-    os.environ["K2_MPS_FORCE"] = who
+    os.environ["K2_MPS_FORCE"] = place
     torch.set_num_threads(1)
     try:
         yield
@@ -141,8 +155,8 @@ def _forced(who: str) -> Iterator[None]:
             os.environ["K2_MPS_FORCE"] = before
 
 
-def _first(name: str, call: Callable[[], None]) -> Measured:
-    """Calls once, so that kernels are compiled and caches are full.  Returns a
+def _prepared(name: str, call: Callable[[], None]) -> Measured:
+    """Calls an operation once, so that kernels are compiled and caches are full.  Returns a
     Measured that has no rounds yet."""
     call()
     torch.mps.synchronize()
@@ -154,28 +168,28 @@ def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Measures each operation that both Metal and the host can do.
 
     Returns:
-      A dict with the costs of each operation, see k2/csrc/mps/placement.h; and
-      a dict with the largest Measured.spread of each operation.
+      A dict with the costs of each operation, see k2/csrc/mps/placement.h; and a dict with the
+      largest Measured.spread of each operation.
     """
     short, long = [_problems(*frames) for frames in zip(FRAMES, PRUNED_FRAMES)]
     calls = {}
     for name in short:
-        calls[name, "host", "long"] = long[name]
-        calls[name, "metal", "short"] = short[name]
-        calls[name, "metal", "long"] = long[name]
+        calls[Case(name, "host", "long")] = long[name]
+        calls[Case(name, "metal", "short")] = short[name]
+        calls[Case(name, "metal", "long")] = long[name]
     found = {}
-    for key, call in calls.items():
-        with _forced(key[1]):
-            found[key] = _first(key[0], call)
+    for case, call in calls.items():
+        with _forced(case.place):
+            found[case] = _prepared(case.name, call)
     for _ in range(ROUNDS):
-        for key, call in calls.items():
-            with _forced(key[1]):
-                found[key].rounds.append(_time(call))
+        for case, call in calls.items():
+            with _forced(case.place):
+                found[case].rounds.append(_time(call))
     costs, spread = {}, {}
     for name in short:
-        host = found[name, "host", "long"]
-        first = found[name, "metal", "short"]
-        last = found[name, "metal", "long"]
+        host = found[Case(name, "host", "long")]
+        first = found[Case(name, "metal", "short")]
+        last = found[Case(name, "metal", "long")]
         step = max(0.0, last.time - first.time) / (last.steps - first.steps)
         costs[name] = {
             "host": host.time / host.work,
@@ -187,8 +201,7 @@ def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
 
 
 def _save(costs: dict[str, dict[str, float]]) -> None:
-    """Replaces this machine's entry in the file.  If `costs` is empty, removes
-    the entry."""
+    """Replaces this machine's entry in the file.  If `costs` is empty, removes the entry."""
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = json.loads(path.read_text()) if path.is_file() else {}
@@ -199,8 +212,8 @@ def _save(costs: dict[str, dict[str, float]]) -> None:
             "date": datetime.date.today().isoformat(),
             "costs": costs,
         }
-    # Replace the file as a whole: another process that imports k2 meanwhile
-    # must not read a part of the new file.
+    # Replace the file as a whole: another process that imports k2 meanwhile must not read a part of
+    # the new file.
     new = path.with_name(f"{path.name}.{os.getpid()}")
     new.write_text(json.dumps(saved, indent=1) + "\n")
     new.replace(path)

@@ -3,12 +3,11 @@
     python -m k2_mac.check
     python -m k2_mac.check --html check.html
 
-The program lists the facts about the machine.  Then the program computes the
-main losses and algorithms on the CPU and on mps, compares values and gradients,
-and times both devices.
+The program lists the facts about the machine.  Then the program computes the main losses and
+algorithms on the CPU and on mps, compares values and gradients, and times both devices.
 
-The exit code is 0 if all results agree, 1 if a result differs, 2 for a wrong
-command line, and 3 if there is no mps device that k2 can use.
+The exit code is 0 if all results agree, 1 if a result differs, 2 for a wrong command line, and 3 if
+there is no mps device that k2 can use.
 """
 
 import argparse
@@ -50,9 +49,9 @@ class Comparison:
 
     Attributes:
       name: the name of the operation.
-      difference: the largest difference of values and gradients, relative to
-        the largest absolute value of each tensor.  NaN if a shape differs, or
-        if an element is NaN or infinite on one device only.
+      difference: the largest difference of values and gradients, relative to the largest absolute
+        value of each tensor.  NaN if a shape differs, or if an element is NaN or infinite on one
+        device only.
       tolerance: the largest difference that is allowed.
       error: the error that the operation raised on mps, or an empty text.
     """
@@ -83,6 +82,16 @@ class Timing:
     mps: float
     counted: k2.mps.Counters
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts that the tables show."""
+        return {
+            "dispatches": self.counted.dispatches,
+            "gates": self.counted.gates,
+            "drains": self.counted.drains,
+            "bytes copied": self.counted.bytes_to_mps + self.counted.bytes_to_cpu,
+        }
+
 
 @dataclasses.dataclass
 class Result:
@@ -93,8 +102,7 @@ class Result:
       name: the name of the device; empty if there is no device.
       size: the size of the timed problems, a key of SIZES.
       comparisons, timings: empty if there is no device.
-      times_count: whether the times of mps are times of a GPU; true only on
-        macOS.
+      times_count: whether the times of mps are times of a GPU; true only on macOS.
     """
 
     facts: list[Fact]
@@ -177,8 +185,8 @@ def examine() -> list[Fact]:
 
 
 def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
-    """Returns the difference between a result on the CPU and the same result on
-    mps, as described at Comparison.difference."""
+    """Returns the difference between a result on the CPU and the same result on mps, as described
+    at Comparison.difference."""
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
         return float("nan")
@@ -220,8 +228,8 @@ def measure(name: str, size: str, seconds: float) -> Timing:
     Args:
       name: a key of OPERATIONS.
       size: a key of SIZES.
-      seconds: the time limit for each device, which may be exceeded because
-        there are at least three runs.
+      seconds: the time limit for each device, which may be exceeded because there are at least
+        three runs.
     """
     torch.manual_seed(1)
     operation = OPERATIONS[name][0](size)
@@ -252,8 +260,7 @@ def check(size: str, seconds: float, say: Callable[[str], object] = lambda line:
     """Collects the facts, compares all operations, and times them.
 
     Args:
-      size: the size of the timed problems, a key of SIZES.  Comparisons use
-        both sizes.
+      size: the size of the timed problems, a key of SIZES.  Comparisons use both sizes.
       seconds: as for measure().
       say: is called with each fact, and with a line before each long step.
     """
@@ -266,8 +273,8 @@ def check(size: str, seconds: float, say: Callable[[str], object] = lambda line:
     for name in OPERATIONS:
         say(f"comparing {name} ...")
         found = [compare(name, each) for each in SIZES]
-        # Keep the worse of the two comparisons, by the share of what is allowed.  A
-        # comparison that failed is worse than one that succeeded.
+        # Keep the worse of the two comparisons, by the share of what is allowed.  A comparison that
+        # failed is worse than one that succeeded.
         found.sort(key=lambda each: (each.ok, -each.difference / each.tolerance))
         result.comparisons.append(found[0])
     for each in result.comparisons:
@@ -311,14 +318,13 @@ def text(result: Result) -> list[str]:
         lines += [
             "",
             *_table(
-                [result.unit, "cpu", result.device, "dispatches", "drains"],
+                [result.unit, "cpu", result.device, *result.timings[0].counts],
                 [
                     [
                         each.name,
                         f"{each.cpu * 1e3:.2f}",
                         f"{each.mps * 1e3:.2f}",
-                        str(each.counted.dispatches),
-                        str(each.counted.drains),
+                        *map(str, each.counts.values()),
                     ]
                     for each in result.timings
                 ],

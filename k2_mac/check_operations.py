@@ -1,7 +1,7 @@
 """The operations that check.py compares on the CPU and on mps.
 
-For each operation, OPERATIONS has a function that makes the inputs and a
-function that returns the largest difference that is allowed.
+For each operation, OPERATIONS has a function that makes the inputs and a function that returns the
+largest difference that is allowed.
 """
 
 import math
@@ -16,9 +16,9 @@ SIZES = {"small": (4, 60, 12, 8), "large": (32, 400, 60, 50)}
 EPS = torch.finfo(torch.float32).eps
 
 
-# Each function that returns an Operation makes the input on the CPU, with
-# torch's random generator.  The Operation copies the input to a device and
-# returns a Run.  The Run computes the tensors to compare.
+# Each function that returns an Operation makes the input on the CPU, with torch's random generator.
+# The Operation copies the input to a device and returns a Run.  The Run computes the tensors to
+# compare.
 Run = Callable[[], list[torch.Tensor]]
 Operation = Callable[[torch.device], Run]
 
@@ -187,8 +187,7 @@ def _swoosh(size: str) -> Operation:
         x = cpu_x.to(device)
 
         def run():
-            # The backward pass rounds the gradient at random, so compare the
-            # derivative.
+            # The backward pass rounds the gradient at random, so compare the derivative.
             return [*k2.swoosh_l_forward_and_deriv(x), *k2.swoosh_r_forward_and_deriv(x)]
 
         return run

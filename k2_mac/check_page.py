@@ -1,7 +1,7 @@
 """The page that ``python -m k2_mac.check --html`` writes.
 
-The page refers to no other file: its plots are inline SVG.  k2 depends on no
-library for plots, so this module draws them.
+The page refers to no other file: its plots are inline SVG.  k2 depends on no library for plots, so
+this module draws them.
 """
 
 import html
@@ -23,6 +23,16 @@ svg text { font: 13px system-ui, sans-serif; fill: #222; }
 # the height of a bar.
 _WIDTH, _LEFT, _ROW, _BAR = 800, 300, 44, 16
 _COLOURS = ("#777777", "#2f6fb3")
+
+
+# {a count: what it means}
+_MEANINGS = {
+    "dispatches": "kernels of k2 that were given to the GPU; nothing waits for them",
+    "gates": "times at which code on the CPU was about to touch memory that the GPU may still use",
+    "drains": "gates for which the GPU had work since the last wait",
+    "bytes copied": "what k2 copied between memory of the CPU and of mps; a run does not include"
+    " the copy of its input",
+}
 
 
 def _escape(value) -> str:
@@ -137,27 +147,16 @@ def _comparisons(result) -> list[str]:
 
 
 def _timings(result) -> list[str]:
-    words = {
-        "dispatches": "kernels of k2 that were given to the GPU; nothing waits for them",
-        "gates": "times at which code on the CPU was about to touch memory that "
-        "the GPU may still use; with nothing to wait for, a gate "
-        "takes 0.3 microseconds on an x86-64",
-        "drains": "gates for which the GPU had work since the last wait",
-        "bytes copied": "what k2 copied between memory of the CPU and of mps; "
-        "a run does not include the copy of its input",
-    }
     rows = [
         [
             _escape(each.name),
             f"{each.cpu * 1e3:.2f}",
             f"{each.mps * 1e3:.2f}",
-            str(each.counted.dispatches),
-            str(each.counted.gates),
-            str(each.counted.drains),
-            str(each.counted.bytes_to_mps + each.counted.bytes_to_cpu),
+            *map(str, each.counts.values()),
         ]
         for each in result.timings
     ]
+    counts = result.timings[0].counts
     warning = []
     if not result.times_count:
         warning = [
@@ -168,12 +167,9 @@ def _timings(result) -> list[str]:
         f"<h2>Times, {_escape(result.unit)}</h2>",
         *warning,
         "<p>Median of several runs, forward and backward.</p>",
-        _html_table([result.unit, "cpu", result.device, *words], rows),
+        _html_table([result.unit, "cpu", result.device, *counts], rows),
         "<dl>",
-        *(
-            f"<dt>{_escape(word)}</dt><dd>{_escape(meaning)}</dd>"
-            for word, meaning in words.items()
-        ),
+        *(f"<dt>{_escape(name)}</dt><dd>{_escape(_MEANINGS[name])}</dd>" for name in counts),
         "</dl>",
         _bars(
             result.unit,

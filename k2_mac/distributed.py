@@ -4,22 +4,19 @@
     torch.distributed.init_process_group('gloo', rank=rank, world_size=2)
     model = DistributedDataParallel(model.to('mps'))
 
-torch names gloo as the backend of mps, but implements no collective for tensors
-on mps.  After :func:`enable`, each collective waits for the GPU.  Then the
-collective passes tensors on the CPU to gloo.  These tensors share the memory of
-the tensors on mps, so k2 copies no element.  An operation that gloo lacks for
-the CPU, such as an average, is missing for mps too.
+torch names gloo as the backend of mps, but implements no collective for tensors on mps.  After
+:func:`enable`, each collective waits for the GPU.  Then the collective passes tensors on the CPU to
+gloo.  These tensors share the memory of the tensors on mps, so k2 copies no element.  An operation
+that gloo lacks for the CPU, such as an average, is missing for mps too.
 
-With ``async_op=True``, a collective returns before the network is done, as for
-tensors on the CPU.  Meanwhile the GPU can work, for example on the backward
-pass.  ``Work.wait()`` waits for the network.  Kernels that are launched after
-``wait()`` see the result.
+With ``async_op=True``, a collective returns before the network is done, as for tensors on the CPU.
+Meanwhile the GPU can work, for example on the backward pass.  ``Work.wait()`` waits for the
+network.  Kernels that are launched after ``wait()`` see the result.
 
-For ``all_reduce``, the results of the ``Work`` and of its future are on mps.
-For other collectives, these results are tensors on the CPU, which share the
-memory of the tensors on mps.  The ``Work`` of an asynchronous ``all_reduce``
-does not support a timeout in ``wait()``.  Its ``is_success()`` and its
-``get_future()`` report failures.
+For ``all_reduce``, the results of the ``Work`` and of its future are on mps.  For other
+collectives, these results are tensors on the CPU, which share the memory of the tensors on mps.
+The ``Work`` of an asynchronous ``all_reduce`` does not support a timeout in ``wait()``.  Its
+``is_success()`` and its ``get_future()`` report failures.
 """
 
 from collections.abc import Callable
@@ -27,8 +24,7 @@ from typing import Any
 
 import torch
 
-# The operators of c10d that take tensors, except allreduce_, which
-# _all_reduce() implements.
+# The operators of c10d that take tensors, except allreduce_, which _all_reduce() implements.
 _COLLECTIVES = (
     "allgather_",
     "_allgather_base_",
@@ -57,8 +53,7 @@ _library: torch.library.Library | None = None
 def enable() -> None:
     """Makes torch.distributed's backend gloo accept tensors on mps.
 
-    Each process must call this function before its first collective.  A second
-    call does nothing.
+    Each process must call this function before its first collective.  A second call does nothing.
 
     Raises:
       RuntimeError: this torch was built without torch.distributed.
@@ -75,14 +70,14 @@ def enable() -> None:
 
 
 def _on_host(operator: torch._ops.OpOverload) -> Callable:
-    """Returns the implementation of a collective for mps: it runs the CPU's
-    implementation on the memory of the tensors on mps."""
+    """Returns the implementation of a collective for mps: it runs the CPU's implementation on the
+    memory of the tensors on mps."""
 
     def collective(*args: Any) -> Any:
         import k2  # a program that only reads the name of the device needs no k2
 
-        # The GPU may still be writing the tensors that gloo sends, or using the
-        # memory that gloo receives into.
+        # The GPU may still be writing the tensors that gloo sends, or using the memory that gloo
+        # receives into.
         k2.mps.synchronize()
         ans = operator(*_aliases(args))
         if len(operator._schema.returns) == 1:
@@ -96,8 +91,8 @@ def _on_host(operator: torch._ops.OpOverload) -> Callable:
 def _all_reduce(tensors: list[torch.Tensor], *args: Any) -> Any:
     """The implementation of ``allreduce_`` for mps.
 
-    DistributedDataParallel takes the gradients from the future of the ``Work``,
-    so the result of the future must be on mps.
+    DistributedDataParallel takes the gradients from the future of the ``Work``, so the result of
+    the future must be on mps.
     """
     operator = torch.ops.c10d.allreduce_.default
     _, boxed = _on_host(operator)(tensors, *args)
@@ -119,8 +114,8 @@ def _all_reduce(tensors: list[torch.Tensor], *args: Any) -> Any:
 def _aliases(value: Any) -> Any:
     """Returns arguments with each tensor on mps replaced by its _alias().
 
-    Tensors on the CPU stay as they are.  For example, scatter() can send
-    parts that are on the CPU to tensors on mps.
+    Tensors on the CPU stay as they are.  For example, scatter() can send parts that are on the CPU
+    to tensors on mps.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(_aliases(v) for v in value)

@@ -1,8 +1,8 @@
 """Versions of torch and macOS that are known to fail together on mps.
 
-The faults are in torch and macOS, not in k2.  Other people found them, and each
-fault has a link to a description.  This file imports neither k2 nor torch, so
-that tools can read it before k2 is built.
+The faults are in torch and macOS, not in k2.  Other people found them, and each fault has a link to
+a description.  This file imports neither k2 nor torch, so that tools can read it before k2 is
+built.
 """
 
 import re
@@ -19,11 +19,11 @@ class Fault:
     Attributes:
       what: what happens, and what to do; a sentence without its period.
       link: the URL of a description.
-      since, until: the first release of torch with the fault, and the first
-        later release without it; empty for no limit.
+      since, until: the first release of torch with the fault, and the first later release without
+        it; empty for no limit.
       macos: the first macOS with the fault; empty for every macOS.
-      warn: whether ``import k2_mac.gpu`` warns of the fault.  ``python3 -m
-        k2_mac.check`` lists the fault in any case.
+      warn: whether ``import k2_mac.gpu`` warns of the fault.  ``python3 -m k2_mac.check`` lists the
+        fault in any case.
     """
 
     what: str
@@ -74,9 +74,8 @@ FAULTS = (
         macos="26",
         warn=False,
     ),
-    # A build for mps needs torch 2.12 or newer, so `since` is empty.  From 2.15
-    # on, inductor looks up a masked value by a key that contains the value, so
-    # two values have different keys.
+    # A build for mps needs torch 2.12 or newer, so `since` is empty.  From 2.15 on, inductor looks
+    # up a masked value by a key that contains the value, so two values have different keys.
     Fault(
         "torch.compile may use a masked value in place of another; compare "
         "gradients of a compiled model with those of the original model",

@@ -1,18 +1,17 @@
 """The functions of torch.cuda that recipes call, for CUDA and for mps.
 
-The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
-torch's function; if torch has no CTC kernel for mps, k2 computes the loss on
-mps.  ``spawn`` is like the function of ``torch.multiprocessing``::
+The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is torch's function; if
+torch has no CTC kernel for mps, k2 computes the loss on mps.  ``spawn`` is like the function of
+``torch.multiprocessing``::
 
     from k2_mac import gpu
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
-With CUDA, each function calls CUDA's function.  On a Mac, each function does
-for mps what CUDA's function does for CUDA.  Without a GPU, ``pick_device()``
-returns the CPU, and the other functions do what CUDA's functions do without a
-GPU: ``autocast`` casts nothing, ``GradScaler`` scales nothing, and the amounts
-of memory are 0.
+With CUDA, each function calls CUDA's function.  On a Mac, each function does for mps what CUDA's
+function does for CUDA.  Without a GPU, ``pick_device()`` returns the CPU, and the other functions
+do what CUDA's functions do without a GPU: ``autocast`` casts nothing, ``GradScaler`` scales
+nothing, and the amounts of memory are 0.
 """
 
 import contextlib
@@ -37,10 +36,12 @@ from .translate import (  # noqa: F401
 )
 from .translate import on_mps as _on_mps
 
+# ---- devices
+
 
 def device_type() -> str:
-    """Returns the device type for ``torch.autocast``: 'mps' if
-    :func:`pick_device` returns mps, else 'cuda'."""
+    """Returns the device type for ``torch.autocast``: 'mps' if :func:`pick_device` returns mps,
+    else 'cuda'."""
     return "mps" if _on_mps() else "cuda"
 
 
@@ -50,17 +51,16 @@ def is_available() -> bool:
 
 
 def pick_device(index: int = 0) -> torch.device:
-    """Returns the device to compute on: a CUDA device if there is one, else mps
-    if torch can use mps, else the CPU.
+    """Returns the device to compute on: a CUDA device if there is one, else mps if torch can use
+    mps, else the CPU.
 
-    For mps, the result has the index 0, because ``tensor.device`` has this
-    index for a tensor on mps.  ``torch.device('mps')``, which has no index,
-    does not equal ``torch.device('mps', 0)``.
+    For mps, the result has the index 0, because ``tensor.device`` has this index for a tensor on
+    mps.  ``torch.device('mps')``, which has no index, does not equal ``torch.device('mps', 0)``.
 
     Args:
       index:
-        The index of the CUDA device.  mps and the CPU ignore it: if several
-        Macs train together, the process on each Mac computes on ``mps:0``.
+        The index of the CUDA device.  mps and the CPU ignore it: if several Macs train together,
+        the process on each Mac computes on ``mps:0``.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", index)
@@ -68,18 +68,58 @@ def pick_device(index: int = 0) -> torch.device:
 
 
 def set_device(index: int) -> None:
-    """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one
-    device."""
+    """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one device."""
     if not _on_mps():
         torch.cuda.set_device(index)
 
 
-def dist_backend() -> str:
-    """Returns the backend for ``torch.distributed.init_process_group``: 'nccl'
-    with CUDA, else 'gloo'.
+def device(index: Any) -> contextlib.AbstractContextManager:
+    """Returns a context manager that chooses the GPU ``index``; mps has one."""
+    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
 
-    Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that
-    gloo takes tensors on mps.
+
+def device_count() -> int:
+    """Returns the number of GPUs."""
+    return 1 if _on_mps() else torch.cuda.device_count()
+
+
+def current_device() -> int:
+    """Returns the index of the GPU that is used by default."""
+    return 0 if _on_mps() else torch.cuda.current_device()
+
+
+def get_device_name(device: Any = None) -> str:
+    """Returns the name of the GPU; for mps, 'mps'."""
+    return "mps" if _on_mps() else torch.cuda.get_device_name(device)
+
+
+def is_bf16_supported() -> bool:
+    """Returns whether the GPU computes with bfloat16; mps always does."""
+    return _on_mps() or torch.cuda.is_bf16_supported()
+
+
+def double() -> torch.dtype:
+    """Returns ``torch.float32`` on mps, which lacks float64, else ``torch.float64``."""
+    return torch.float32 if _on_mps() else torch.float64
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits until the GPU has done all work that was launched."""
+    if _on_mps():
+        torch.mps.synchronize()
+    elif torch.cuda.is_available():
+        torch.cuda.synchronize(device)
+
+
+# ---- processes
+
+
+def dist_backend() -> str:
+    """Returns the backend for ``torch.distributed.init_process_group``: 'nccl' with CUDA, else
+    'gloo'.
+
+    Without CUDA, this function calls :func:`k2_mac.distributed.enable`, so that gloo takes tensors
+    on mps.
     """
     if torch.cuda.is_available():
         return "nccl"
@@ -88,20 +128,18 @@ def dist_backend() -> str:
 
 
 def is_nccl_available() -> bool:
-    """Like ``torch.distributed.is_nccl_available``, but also returns whether
-    ``k2_mac.run`` lets gloo take the place of nccl."""
+    """Returns whether nccl is available, or gloo can take its place on mps."""
     return torch.distributed.is_nccl_available() or (
         _on_mps() and torch.distributed.is_gloo_available()
     )
 
 
 def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
-    """Calls ``torch.multiprocessing.spawn``, unless torchrun started this
-    program.
+    """Calls ``torch.multiprocessing.spawn``, unless torchrun started this program.
 
-    If torchrun started this process, the function spawns no process and returns
-    ``fn(rank, *args)``.  The rank is that of this process among all processes
-    that torchrun started, on one machine or on several.
+    If torchrun started this process, the function spawns no process and returns ``fn(rank,
+    *args)``.  The rank is that of this process among all processes that torchrun started, on one
+    machine or on several.
 
     Raises:
       ValueError: torchrun started a number of processes other than ``nprocs``.
@@ -114,10 +152,7 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any
     return fn(int(os.environ["RANK"]), *args)
 
 
-def double() -> torch.dtype:
-    """Returns ``torch.float32`` on mps, which lacks float64, else
-    ``torch.float64``."""
-    return torch.float32 if _on_mps() else torch.float64
+# ---- memory
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -130,8 +165,8 @@ def memory_allocated(device: Any = None) -> int:
 def max_memory_allocated(device: Any = None) -> int:
     """Returns the peak of :func:`memory_allocated`, in bytes.
 
-    Old releases of torch record no peak for mps.  With these releases, the
-    result is that of :func:`memory_reserved`.
+    Old releases of torch record no peak for mps.  With these releases, the result is that of
+    :func:`memory_reserved`.
     """
     if _on_mps():
         try:
@@ -142,20 +177,27 @@ def max_memory_allocated(device: Any = None) -> int:
     return torch.cuda.max_memory_allocated(device)
 
 
+def memory_reserved(device: Any = None) -> int:
+    """Returns how many bytes the driver has given to the process, including torch's cache."""
+    if _on_mps():
+        return torch.mps.driver_allocated_memory()
+    return torch.cuda.memory_reserved(device)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak, the result of
+    :func:`memory_reserved`."""
+    if _on_mps():
+        return torch.mps.driver_allocated_memory()
+    return torch.cuda.max_memory_reserved(device)
+
+
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Resets the peak of :func:`max_memory_allocated`."""
     if _on_mps():
         torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Returns how many bytes the driver has given to the process, including
-    torch's cache."""
-    if _on_mps():
-        return torch.mps.driver_allocated_memory()
-    return torch.cuda.memory_reserved(device)
 
 
 def empty_cache() -> None:
@@ -166,17 +208,7 @@ def empty_cache() -> None:
         torch.cuda.empty_cache()
 
 
-def synchronize(device: Any = None) -> None:
-    """Waits until the GPU has done all work that was launched."""
-    if _on_mps():
-        torch.mps.synchronize()
-    elif torch.cuda.is_available():
-        torch.cuda.synchronize(device)
-
-
-def is_bf16_supported() -> bool:
-    """Returns whether the GPU computes with bfloat16; mps always does."""
-    return _on_mps() or torch.cuda.is_bf16_supported()
+# ---- autocast and scaling
 
 
 def autocast(
@@ -218,32 +250,7 @@ def custom_bwd(bwd: Callable) -> Callable:
     return torch.amp.custom_bwd(bwd, device_type=device_type())
 
 
-def device_count() -> int:
-    """Returns the number of GPUs."""
-    return 1 if _on_mps() else torch.cuda.device_count()
-
-
-def current_device() -> int:
-    """Returns the index of the GPU that is used by default."""
-    return 0 if _on_mps() else torch.cuda.current_device()
-
-
-def get_device_name(device: Any = None) -> str:
-    """Returns the name of the GPU; for mps, 'mps'."""
-    return "mps" if _on_mps() else torch.cuda.get_device_name(device)
-
-
-def device(index: Any) -> contextlib.AbstractContextManager:
-    """Returns a context manager that chooses the GPU ``index``; mps has one."""
-    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """Returns the peak of :func:`memory_reserved`; on mps, which records no peak,
-    the result of :func:`memory_reserved`."""
-    if _on_mps():
-        return torch.mps.driver_allocated_memory()
-    return torch.cuda.max_memory_reserved(device)
+# ---- random numbers
 
 
 def manual_seed(seed: int) -> None:

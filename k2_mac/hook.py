@@ -72,17 +72,22 @@ class Hook:
     def owns(self, path: str) -> bool:
         """Whether the rules apply to a file.
 
-        Installed packages inside a root, as in a virtual environment, do not belong to it.  A
-        symbolic link to a file belongs to the folder of the link.
+        A symbolic link to a file belongs to the folder of the link.
         """
         if not path.endswith(".py"):
             return False
-        folder = os.path.dirname(path)
-        if folder not in self._owned:
-            self._owned[folder] = self._owns_folder(os.path.realpath(folder))
-        return self._owned[folder] or os.path.realpath(path) in self.roots
+        return self.owns_folder(os.path.dirname(path)) or os.path.realpath(path) in self.roots
 
-    def _owns_folder(self, folder: str) -> bool:
+    def owns_folder(self, folder: str) -> bool:
+        """Whether the rules apply to the files of a folder.
+
+        Installed packages inside a root, as in a virtual environment, do not belong to it.
+        """
+        if folder not in self._owned:
+            self._owned[folder] = self._is_in_root(os.path.realpath(folder))
+        return self._owned[folder]
+
+    def _is_in_root(self, folder: str) -> bool:
         inside = os.path.join(folder, "")
         for root in self.roots:
             if inside.startswith(os.path.join(root, "")):
@@ -208,5 +213,10 @@ def child() -> None:
     if not os.path.isfile(script) or sys.orig_argv[-arguments:] != sys.argv:
         return
     if hook.code(os.path.abspath(script)):
-        options = sys.orig_argv[1:-arguments]
+        options = words_before(sys.argv)
         os.execv(sys.executable, [sys.executable, *options, "-m", "k2_mac.run", *sys.argv])
+
+
+def words_before(words: list[str]) -> list[str]:
+    """Returns the words of Python's command line between `python` and the given last words."""
+    return sys.orig_argv[1 : len(sys.orig_argv) - len(words)]

@@ -9,11 +9,29 @@ the file.  The rules make the same changes in the text, for people who want to r
 import ast
 import collections
 import dataclasses
-import re
 import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .names import (
+    CTC,
+    CUDA_BY_DEFAULT,
+    DEVICE_FIRST,
+    HINT,
+    OF_LIBRARY,
+    OF_TENSORS,
+    REPLACED,
+    VERSIONS,
+    WIDE,
+    hides_its_device,
+    is_other_device,
+    makes_extractor,
+    may_convert_float64,
+    means_cuda,
+    names_device,
+    of_mps,
+    texts,
+)
 from .syntax import (
     IN_PLACE,
     LIBRARIES,
@@ -29,91 +47,13 @@ from .syntax import (
     start_of,
 )
 
-# A program without a match needs no change.
-HINT = re.compile(
-    r"cuda|autocast|GradScaler|custom_[fb]wd|torch\.(?:double|float64|device)|\.double\(|device="
-    r"|[Ff]bank|mp\.spawn|multiprocessing|CTCLoss|ctc_loss|is_nccl_available"
-)
-
-_SAME_NAME = (
-    "is_available",
-    "device_count",
-    "current_device",
-    "get_device_name",
-    "set_device",
-    "device",
-    "synchronize",
-    "empty_cache",
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "max_memory_reserved",
-    "reset_peak_memory_stats",
-    "is_bf16_supported",
-    "manual_seed",
-    "manual_seed_all",
-    "get_rng_state",
-    "get_rng_state_all",
-    "set_rng_state",
-    "set_rng_state_all",
-)
-_AMP = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
-# {function of torch: function of k2_mac.gpu with the same arguments}
-_REPLACED = {
-    **{f"torch.cuda.{name}": name for name in _SAME_NAME},
-    **{f"torch.cuda.amp.{name}": name for name in _AMP},
-    "torch.cuda.amp.autocast_mode.autocast": "autocast",
-    "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
-    "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
-    "torch.distributed.is_nccl_available": "is_nccl_available",
-    "torch.multiprocessing.spawn": "spawn",
-}
-# These functions mean CUDA if they get no argument.
-_CUDA_BY_DEFAULT = {
-    "torch.is_autocast_enabled": "is_autocast_enabled",
-    "torch.amp.GradScaler": "GradScaler",
-    "torch.GradScaler": "GradScaler",
-}
-# The first argument of these functions is a device or its type.
-_DEVICE_FIRST = (
-    "torch.autocast",
-    "torch.amp.autocast",
-    "torch.amp.autocast_mode.autocast",
-    "torch.amp.GradScaler",
-    "torch.GradScaler",
-    "torch.is_autocast_enabled",
-    "torch.Generator",
-    "torch.get_autocast_dtype",
-    "torch.set_default_device",
-    "torch.amp.is_autocast_available",
-)
-_WIDE = ("torch.double", "torch.float64")
-# These are None without CUDA.
-_VERSIONS = ("torch.version.cuda", "torch.version.hip")
-_CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
-_OF_LIBRARY = ("device", "device_type")
-_DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
-# An expression with one of these attributes is a tensor, so its attribute `device` is no text.
-_OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
-
 
 class Note(NamedTuple):
     """Something in a program that a user should know."""
 
-    kind: str  # a key of NOTES
+    kind: str  # a key of names.NOTES
     line: int
     text: str  # the expression
-
-
-# {kind of a note: what the kind means}
-NOTES = {
-    "cuda": "needs CUDA and stays",
-    "off": "torch.cuda.is_available() stays False, because the code after it needs CUDA",
-    "float64": "float64, which mps lacks; tensors on mps become float32",
-    "ctc": "CTC of torch, which k2 computes on mps before torch 2.14",
-    "kaldifeat": "computes features by kaldifeat, so stays on the CPU",
-    "deep": "stays, because its expressions are nested too deeply",
-}
 
 
 @dataclasses.dataclass
@@ -177,12 +117,12 @@ class _Rules(ast.NodeTransformer):
         self._tensors = {
             dotted(node.value)
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS
+            if isinstance(node, ast.Attribute) and node.attr in OF_TENSORS
         }
         self._uses = 0  # how often the changed program names our module
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
-        extractors = [node for node in ast.walk(tree) if self._kaldifeat and _makes_extractor(node)]
+        extractors = [node for node in ast.walk(tree) if self._kaldifeat and makes_extractor(node)]
         self.notes += [Note("kaldifeat", node.lineno, dotted(node.func)) for node in extractors]
         self.stays = bool(extractors)
         self._in_place = set()
@@ -202,9 +142,9 @@ class _Rules(ast.NodeTransformer):
 
         For other expressions, the result is "".
         """
-        first, _, rest = dotted(node).partition(".")
-        whole = self._aliases.get(first, "")
-        return f"{whole}.{rest}" if whole and rest else whole
+        first, dot, rest = dotted(node).partition(".")
+        whole = self._aliases.get(first)
+        return whole + dot + rest if whole else ""
 
     def _edit(self, kind: str, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.kinds[kind] += 1
@@ -241,32 +181,35 @@ class _Rules(ast.NodeTransformer):
     # ---- statements
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        body, first = [], None
+        body = []
+        is_imported = False
         for statement in node.body:
             new = self.visit(statement)
-            if first is None and self._uses:
-                first = len(body)
-                decorators = getattr(statement, "decorator_list", ())
-                line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+            if self._uses and not is_imported:
+                # The program has imported torch before it first uses torch.  So this import does
+                # not import torch too early, before the program has set torch's variables.
+                body.append(self._import_before(statement))
+                is_imported = True
             body += new if isinstance(new, list) else [new]
-        if first is not None:
-            # The program has imported torch before it first uses torch.  So this import does not
-            # import torch too early, before the program has set torch's variables.
-            ours = ast.Import([ast.alias("k2_mac.gpu", self._ours)])
-            added = ast.copy_location(ours, body[first])
-            added.lineno = added.end_lineno = line
-            ast.copy_location(ours.names[0], ours)
-            body.insert(first, ours)
-            self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
         node.body = body
         return node
+
+    def _import_before(self, statement: ast.stmt) -> ast.Import:
+        """Returns an import of our module, which stands on a line before a statement."""
+        decorators = getattr(statement, "decorator_list", ())
+        line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+        ours = ast.copy_location(ast.Import([ast.alias("k2_mac.gpu", self._ours)]), statement)
+        ours.lineno = ours.end_lineno = line
+        ast.copy_location(ours.names[0], ours)
+        self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
+        return ours
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
         if node.level or not (node.module or "").startswith("torch"):
             return node
         ours, others = [], []
         for alias in node.names:
-            name = _REPLACED.get(f"{node.module}.{alias.name}")
+            name = REPLACED.get(f"{node.module}.{alias.name}")
             if name:
                 ours.append(
                     ast.alias(name, alias.asname or (alias.name if alias.name != name else None))
@@ -293,7 +236,7 @@ class _Rules(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         targets = [dotted(target) for target in node.targets]
         self.generic_visit(node)
-        if is_cuda(node.value) and any(_names_device(target) for target in targets):
+        if is_cuda(node.value) and any(names_device(target) for target in targets):
             node.value = self._wrap(node.value, "map_device", '"cuda"')
         elif self._kaldifeat and any(target.endswith("opts.device") for target in targets):
             if not isinstance(node.value, ast.Constant):
@@ -302,7 +245,7 @@ class _Rules(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
-        if is_cuda(node.value) and _names_device(dotted(node.target)):
+        if is_cuda(node.value) and names_device(dotted(node.target)):
             node.value = self._wrap(node.value, "map_device", '"cuda"')
         return node
 
@@ -314,7 +257,7 @@ class _Rules(ast.NodeTransformer):
             (node.kw_defaults, node.kwonlyargs),
         ):
             for number, (default, argument) in enumerate(zip(defaults, names)):
-                if is_cuda(default) and _names_device(argument.arg):
+                if is_cuda(default) and names_device(argument.arg):
                     defaults[number] = self._wrap(default, "map_device", '"cuda"')
         return node
 
@@ -355,7 +298,7 @@ class _Rules(ast.NodeTransformer):
         """Changes `x == "cuda"` into `x in ("cuda", "mps")`."""
         for cuda, other in ((right, left), (left, right)):
             if is_cuda(cuda) and not isinstance(other, ast.Constant):
-                both = ast.Tuple([cuda, ast.Constant(_of_mps(cuda.value))], ast.Load())
+                both = ast.Tuple([cuda, ast.Constant(of_mps(cuda.value))], ast.Load())
                 op = ast.In() if isinstance(node.ops[0], ast.Eq) else ast.NotIn()
                 new = ast.copy_location(ast.Compare(other, [op], [both]), node)
                 return self._whole(new, node, '== "cuda"')
@@ -366,9 +309,9 @@ class _Rules(ast.NodeTransformer):
     ) -> ast.AST:
         """Changes `x in ("cuda", "xpu")` into `x in ("cuda", "xpu", "mps")`."""
         values = [element.value for element in right.elts if is_cuda(element)]
-        if not values or any(_of_mps(value) in _texts(right) for value in values):
+        if not values or any(of_mps(value) in texts(right) for value in values):
             return node
-        right.elts += [ast.Constant(_of_mps(value)) for value in values]
+        right.elts += [ast.Constant(of_mps(value)) for value in values]
         return self._whole(node, node, 'in ("cuda", ...)')
 
     def _change_mention(self, node: ast.Compare, left: ast.AST, right: ast.AST) -> ast.AST:
@@ -407,14 +350,14 @@ class _Rules(ast.NodeTransformer):
                 yield inner
             elif isinstance(inner, (ast.BinOp, ast.Attribute, ast.Subscript)):
                 parts = ast.iter_child_nodes(inner)
-                yield from (part for part in parts if self._name(part) in _VERSIONS)
+                yield from (part for part in parts if self._name(part) in VERSIONS)
 
     def _lacks(self, node: ast.Attribute) -> bool:
         name = self._name(node)
         return (
             name.startswith("torch.cuda.")
-            and name not in _REPLACED
-            and not any(other.startswith(f"{name}.") for other in _REPLACED)
+            and name not in REPLACED
+            and not any(other.startswith(f"{name}.") for other in REPLACED)
         )
 
     # ---- expressions
@@ -431,7 +374,7 @@ class _Rules(ast.NodeTransformer):
                 if id(node) not in self._off:
                     self._note("cuda", node, self._name(node))
                 return node
-            if self._name(node) in _CTC:
+            if self._name(node) in CTC:
                 self._note("ctc", node, self._name(node))
         self.generic_visit(node)
         if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
@@ -448,13 +391,13 @@ class _Rules(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load) or id(node) in self._off:
             return node
         if id(node) in self._in_place:
-            of_mps = ast.Attribute(node.value, "mps", ast.Load())
-            new = ast.Attribute(of_mps, "rnnt_loss_pruned_in_place", ast.Load())
+            module = ast.Attribute(node.value, "mps", ast.Load())
+            new = ast.Attribute(module, "rnnt_loss_pruned_in_place", ast.Load())
             return self._whole(new, node, "k2.rnnt_loss_pruned")
         # Imports of functions change where they stand.
-        if name not in _REPLACED or isinstance(node, ast.Name):
+        if name not in REPLACED or isinstance(node, ast.Name):
             return node
-        return self._swap(node, _REPLACED[name], name)
+        return self._swap(node, REPLACED[name], name)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
         # Before Python 3.12, the parser does not give the positions of expressions in f-strings.
@@ -471,23 +414,23 @@ class _Rules(ast.NodeTransformer):
         self._note_float64(node, name)
         # The visit of the arguments may replace names, so these questions come before the visit.
         asks_for_float64 = self._asks_for_float64(node, name)
-        means_cuda = _means_cuda(node, name)
+        is_for_cuda = means_cuda(node, name)
         self.generic_visit(node)
-        if means_cuda:
-            node.func = self._swap(node.func, _CUDA_BY_DEFAULT[name], name)
+        if is_for_cuda:
+            node.func = self._swap(node.func, CUDA_BY_DEFAULT[name], name)
             return node
         if name == "torch.device":
-            if not _is_other_device(node):
+            if not is_other_device(node):
                 node.func = self._swap(node.func, "torch_device", name)
             return node
         if name.startswith(("torch.cuda.", "k2_mac.")):
             return node
-        if name in _DEVICE_FIRST and _hides_its_device(node):
+        if name in DEVICE_FIRST and hides_its_device(node):
             return self._whole(self._with_function(node, "translated"), node, name)
         self._change_devices(node, name)
         if self._kaldifeat and dotted(node.func).split(".")[-1] == "fbank":
             return self._whole(self._with_function(node, "features"), node, "kaldifeat")
-        if asks_for_float64 or _may_convert_float64(node, name):
+        if asks_for_float64 or may_convert_float64(node, name):
             return self._whole(self._with_function(node, "without_float64"), node, "float64")
         return node
 
@@ -497,7 +440,7 @@ class _Rules(ast.NodeTransformer):
         is_method = isinstance(node.func, ast.Attribute)
         return (
             dtype is not None
-            and self._name(dtype.value) in _WIDE
+            and self._name(dtype.value) in WIDE
             and (name.startswith("torch.") or is_method)
         )
 
@@ -514,20 +457,20 @@ class _Rules(ast.NodeTransformer):
         moves = isinstance(node.func, ast.Attribute) and node.func.attr == "to"
         for number, value in enumerate(node.args):
             if is_cuda(value) and starts:
-                both = ast.Tuple([value, ast.Constant(_of_mps(value.value))], ast.Load())
+                both = ast.Tuple([value, ast.Constant(of_mps(value.value))], ast.Load())
                 new = self._whole(ast.copy_location(both, value), value, 'startswith("cuda")')
                 # A tuple as the only argument needs its parentheses.
                 node.args[number] = new
             elif is_cuda(value) and (of_library or moves):
                 node.args[number] = self._wrap(value, "map_device", '"cuda"')
-            elif number == 0 and name in _DEVICE_FIRST and self._is_unknown(value):
+            elif number == 0 and name in DEVICE_FIRST and self._is_unknown(value):
                 node.args[number] = self._wrap(value, "map_device", name)
         for argument in node.keywords:
-            if not argument.arg or not _names_device(argument.arg):
+            if not argument.arg or not names_device(argument.arg):
                 continue
             if is_cuda(argument.value):
                 argument.value = self._wrap(argument.value, "map_device", '"cuda"')
-            elif of_library and argument.arg in _OF_LIBRARY and self._is_unknown(argument.value):
+            elif of_library and argument.arg in OF_LIBRARY and self._is_unknown(argument.value):
                 argument.value = self._wrap(argument.value, "map_device", f"{argument.arg}=")
 
     def _is_unknown(self, node: ast.AST) -> bool:
@@ -544,58 +487,7 @@ class _Rules(ast.NodeTransformer):
         values = [*node.args, *(argument.value for argument in node.keywords)]
         if name == "torch.finfo":
             return  # no tensor
-        if any(self._name(value) in _WIDE for value in values):
+        if any(self._name(value) in WIDE for value in values):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
             self._note("float64", node, ".double")
-
-
-def _may_convert_float64(call: ast.Call, name: str) -> bool:
-    """Whether a call may make a tensor of an array of numpy, which is float64 by default."""
-    return bool(
-        name in ("torch.tensor", "torch.as_tensor")
-        and keyword(call, "device")
-        and not keyword(call, "dtype")
-        and call.args
-        and isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call))
-    )
-
-
-def _means_cuda(call: ast.Call, name: str) -> bool:
-    """Whether a call means CUDA because it names no device."""
-    names_device = call.args or keyword(call, "device") or keyword(call, "device_type")
-    return name in _CUDA_BY_DEFAULT and not names_device
-
-
-def _names_device(name: str) -> bool:
-    return bool(_DEVICE_NAMES.fullmatch(name.rpartition(".")[2]))
-
-
-def _of_mps(name: str) -> str:
-    return "mps:0" if ":" in name else "mps"
-
-
-def _texts(node: ast.AST) -> list[object]:
-    return [element.value for element in node.elts if isinstance(element, ast.Constant)]
-
-
-def _hides_its_device(call: ast.Call) -> bool:
-    """Whether the device of a call may be in `*args` or `**kwargs`."""
-    if any(isinstance(value, ast.Starred) for value in call.args[:1]):
-        return True
-    shows = call.args or any(_names_device(argument.arg or "") for argument in call.keywords)
-    return not shows and any(argument.arg is None for argument in call.keywords)
-
-
-def _is_other_device(call: ast.Call) -> bool:
-    """Whether a call `torch.device("cpu")` names a device that is not of CUDA."""
-    arguments = [*call.args, *(argument.value for argument in call.keywords)]
-    first = arguments[0] if arguments else None
-    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return is_text and not is_cuda(first)
-
-
-def _makes_extractor(node: ast.AST) -> bool:
-    """Whether a node is a call of lhotse's KaldifeatFbank or a similar class."""
-    name = dotted(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
-    return bool(re.fullmatch(r"Kaldifeat\w+", name))

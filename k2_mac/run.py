@@ -19,7 +19,7 @@ import types
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 
-from k2_mac.hook import NEVER, VARIABLE, Hook
+from k2_mac.hook import NEVER, VARIABLE, Hook, words_before
 
 # The environment variable that tells a program's processes that the summary has been printed.
 _SUMMARY_PRINTED = "K2_MAC_RUN_TOLD"
@@ -34,9 +34,7 @@ def main(argv: list[str]) -> int | None:
     if program[:1] in ([], ["-m"]) and not program[1:]:
         _parser().error("which program, or which module?")
     if VARIABLE not in os.environ and has_cuda():
-        # Python's own options stand before "-m k2_mac.run" or "-mk2_mac.run".
-        ours = len(argv) + (1 if sys.orig_argv[-len(argv) - 1].startswith("-m") else 2)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-ours], *program])
+        os.execv(sys.executable, [sys.executable, *_options_of_python(argv), *program])
     _run(program, options)
     return None
 
@@ -84,6 +82,16 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at:]
 
 
+def _options_of_python(argv: list[str]) -> list[str]:
+    """Returns the options of Python itself: for `python -X dev -m k2_mac.run x.py 1`, -X and dev.
+
+    Args:
+      argv: the words after "k2_mac.run", such as x.py and 1.
+    """
+    words = words_before(argv)
+    return words[:-1] if words[-1].startswith("-m") else words[:-2]  # -mk2_mac.run, -m k2_mac.run
+
+
 def has_cuda() -> bool:
     """Returns whether torch can use CUDA.
 
@@ -114,9 +122,10 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
     else:
         if not os.path.isfile(name):
             sys.exit(f"{sys.executable}: can't open file {os.path.abspath(name)!r}")
+        folder = os.path.dirname(os.path.realpath(name))
         if not getattr(sys.flags, "safe_path", False):
-            sys.path[0] = os.path.dirname(os.path.realpath(name))
-        hook.add([_project(os.path.realpath(name)), *map(_root_of_package, options.also)])
+            sys.path[0] = folder
+        hook.add([_project(folder), *map(_root_of_package, options.also)])
         module, code = _script(hook, os.path.abspath(name))
     sys.argv[:] = [module.__file__ if program[0] == "-m" else name, *arguments]
     if not options.quiet:
@@ -163,9 +172,9 @@ def _module(name: str) -> tuple[types.ModuleType, types.CodeType]:
     return module, code
 
 
-def _project(path: str) -> str:
-    """Returns the root of the git checkout with a file; without a checkout, the file's folder."""
-    folder = start = os.path.dirname(path)
+def _project(start: str) -> str:
+    """Returns the root of the git checkout with a folder; without a checkout, the folder."""
+    folder = start
     while folder != os.path.dirname(folder):
         if os.path.exists(os.path.join(folder, ".git")):
             return folder
@@ -175,7 +184,7 @@ def _project(path: str) -> str:
 
 def _roots_of_module(name: str) -> list[str]:
     """Returns the project of the current folder, and the package of a module."""
-    roots = [_project(os.path.join(os.path.realpath(os.curdir), "x"))]
+    roots = [_project(os.path.realpath(os.curdir))]
     package = name.partition(".")[0]
     # A module of torch, such as torch.distributed.run, starts other programs.
     if package not in NEVER:
@@ -222,7 +231,7 @@ def _hide_our_frames(module: types.ModuleType) -> None:
 
 def _show(paths: list[str], in_place: bool) -> int:
     """Prints the changes of files as a diff."""
-    from k2_mac import rules
+    from k2_mac import names, rules
 
     status = 0
     programs = (program for path in paths for program in _programs(os.path.normpath(path)))
@@ -239,7 +248,7 @@ def _show(paths: list[str], in_place: bool) -> int:
         for line in difflib.unified_diff(*texts, path, path):
             print(line, end="" if line.endswith("\n") else "\n\\ No newline at end of file\n")
         for note in changed.notes:
-            print(f"{path}:{note.line}: {note.text}: {rules.NOTES[note.kind]}", file=sys.stderr)
+            print(f"{path}:{note.line}: {note.text}: {names.NOTES[note.kind]}", file=sys.stderr)
     return status
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from .hook import Hook, Result
-from .rules import NOTES
+from .names import NOTES
 
 # How many places or kinds a line lists.
 _SHOWN = 6
@@ -69,7 +69,7 @@ def _shown(path: str) -> str:
 
 def _imported(hook: Hook, main: str) -> Iterator[tuple[str, Result]]:
     """Yields the paths of the files that the rules apply to, and the results of the rules."""
-    folders = [folder for folder in sys.path if hook.owns(os.path.join(folder or ".", "x.py"))]
+    folders = [folder for folder in sys.path if hook.owns_folder(folder or os.curdir)]
     waiting, seen = [main], {main}
     while waiting:
         path = waiting.pop(0)
@@ -86,11 +86,10 @@ def _imported(hook: Hook, main: str) -> Iterator[tuple[str, Result]]:
 
 def _imports(text: str, path: str, folders: list[str]) -> Iterator[str]:
     """Yields the paths of the files that a file imports, if they exist."""
+    # `import` has `modules` and `from` has the other two texts.  An empty text gives no file.
     for module, names, modules in _IMPORT.findall(text):
-        if modules:
-            for name in re.findall(r"[\w.]+", re.sub(r"\bas\s+\w+", "", modules)):
-                yield from _module(name.split("."), folders)
-            continue
+        for name in re.findall(r"[\w.]+", re.sub(r"\bas\s+\w+", "", modules)):
+            yield from _module(name.split("."), folders)
         dots = len(module) - len(module.lstrip("."))
         start = folders
         if dots:

@@ -1,6 +1,10 @@
 """torch.nn.functional.ctc_loss on mps.
 
 From release 2.14 on, torch has its own kernel for mps.
+
+On the CPU, ctc_loss() calls torch's function, which reads foreign memory for a label that no column
+has.  On mps, ctc_loss() refuses such a label.  A program that is tried on the CPU and then runs on
+mps must meet the same error on both, so ctc_loss() refuses the label on the CPU, too.
 """
 
 from collections.abc import Sequence
@@ -8,8 +12,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-# torch sums over all paths, so k2 must prune no path.  The score of each path
-# differs from the best score by less than this beam.
+# torch sums over all paths, so k2 must prune no path.  The score of each path differs from the best
+# score by less than this beam.
 _BEAM = 1e10
 
 _torch_ctc_loss = F.ctc_loss
@@ -23,12 +27,11 @@ _Lengths = torch.Tensor | Sequence[int]
 def install_ctc_loss(force: bool = False) -> None:
     """Replaces ``torch.nn.functional.ctc_loss`` by :func:`ctc_loss`.
 
-    ``torch.nn.CTCLoss`` then calls :func:`ctc_loss` too.  From release 2.14 on,
-    torch has its own kernel for mps, so without ``force`` this function
-    replaces nothing.
+    ``torch.nn.CTCLoss`` then calls :func:`ctc_loss` too.  From release 2.14 on, torch has its own
+    kernel for mps, so without ``force`` this function replaces nothing.
 
-    If a module has run ``from torch.nn.functional import ctc_loss`` before, the
-    name ``ctc_loss`` in that module still refers to torch's function.
+    If a module has run ``from torch.nn.functional import ctc_loss`` before, the name ``ctc_loss``
+    in that module still refers to torch's function.
 
     Args:
       force:
@@ -116,8 +119,8 @@ def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _
 class _Losses(torch.autograd.Function):
     """Computes the loss of each sequence.
 
-    The backward pass returns the gradient with respect to the input of the
-    log_softmax that made log_probs.  torch's operator does the same.
+    The backward pass returns the gradient with respect to the input of the log_softmax that made
+    log_probs.  torch's operator does the same.
     """
 
     @staticmethod
@@ -152,16 +155,14 @@ class _Losses(torch.autograd.Function):
         ans = losses.detach()[original]
         frames = torch.arange(T, device=device).unsqueeze(1)
         is_inside = frames < torch.tensor(num_frames, device=device)
-        # If the score of a path is NaN, k2 ignores the path, but torch returns
-        # NaN.
+        # If the score of a path is NaN, k2 ignores the path, but torch returns NaN.
         is_nan = is_inside & log_probs.isnan().any(dim=2)
         ans = torch.where(is_nan.any(dim=0), float("nan"), ans)
         if ctx.needs_input_grad[0]:
             (grad,) = torch.autograd.grad(total, scores)
             grad = grad[:, :, columns.argsort()].transpose(0, 1)
             grad = torch.where(is_inside.unsqueeze(2), grad + log_probs.exp(), 0.0)
-            # If a sequence has no path, torch's gradient is NaN in all frames
-            # of the sequence.
+            # If a sequence has no path, torch's gradient is NaN in all frames of the sequence.
             nothing = 0.0 if zero_infinity else float("nan")
             for value, wrong in ((nothing, ans == float("inf")), (float("nan"), ans.isnan())):
                 wrong = (wrong & is_inside).unsqueeze(2)
@@ -190,15 +191,14 @@ def ctc_loss(
 ) -> torch.Tensor:
     """Computes ``torch.nn.functional.ctc_loss``, on mps too.
 
-    The arguments, the loss and the gradients are those of torch's function.
-    k2 computes the loss on mps, and torch computes the loss on other devices.
-    For a large batch, k2 makes no lattice, see :func:`k2.ctc_loss`.
+    The arguments, the loss and the gradients are those of torch's function.  k2 computes the loss
+    on mps, and torch computes the loss on other devices.  For a large batch, k2 makes no lattice,
+    see :func:`k2.ctc_loss`.
 
     Raises:
       ValueError: ``reduction`` is not 'none', 'mean' or 'sum'.
-      RuntimeError: another argument has a wrong shape, type or value.  On the
-        CPU, torch itself would read foreign memory for a label that no column
-        of ``log_probs`` has.
+      RuntimeError: another argument has a wrong shape, type or value.  On the CPU, torch itself
+        would read foreign memory for a label that no column of ``log_probs`` has.
     """
     if log_probs.device.type == "cpu":
         _check_cpu(log_probs, targets, target_lengths)
@@ -207,8 +207,7 @@ def ctc_loss(
             log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
         )
     on_mps = _ctc_loss
-    # Up to torch 2.14, a compiled graph may use a masked value in place of
-    # another, see faults.py.
+    # Up to torch 2.14, a compiled graph may use a masked value in place of another, see faults.py.
     if torch.compiler.is_compiling():
         on_mps = torch.compiler.disable(on_mps)
     return on_mps(
@@ -250,6 +249,6 @@ def _ctc_loss(
     return losses if log_probs.ndim == 3 else losses.squeeze(0)
 
 
-# The function for recipes: torch's function if torch has its own kernel for
-# mps, else k2's function.
+# The function for recipes: torch's function if torch has its own kernel for mps, else k2's
+# function.
 gpu_ctc_loss = _torch_ctc_loss if _TORCH_HAS_KERNEL else ctc_loss

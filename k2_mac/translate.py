@@ -72,7 +72,7 @@ def translated(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Calls a function that makes a tensor; if the tensor would be on mps, makes no float64."""
+    """Calls a function that makes a tensor, with float32 instead of float64 if it is one on mps."""
     device = kwargs.get("device")
     if device is None:
         # Without this argument, the new tensor is on the device of the tensor it is made from.

@@ -10,6 +10,10 @@ import math
 NAME = "Emulated GPU"
 CORES = 8
 
+# torch and the emulator's library, which install() sets: Python imports this module before torch.
+_torch = None
+_native = None
+
 _SCALARS = ("fp16", "bf16", "int32", "int16", "int8", "uint8")
 
 
@@ -35,8 +39,8 @@ def install(torch, library) -> None:
         ("mps_emulator_wait_for_events", ctypes.c_bool),
     ):
         getattr(library, name).restype = result
-    _mps_ShaderLibrary._torch = torch
-    _mps_ShaderLibrary._native = library
+    global _torch, _native
+    _torch, _native = torch, library
     torch._C._mps_ShaderLibrary = _mps_ShaderLibrary
     torch._C._mps_MetalKernel = _mps_MetalKernel
     torch._C._mps_compileShader = _mps_ShaderLibrary
@@ -105,7 +109,7 @@ class _mps_ShaderLibrary:
         self._kernels = {}
         refused = ctypes.c_int()
         message = take_text(
-            self._native.mps_emulator_compile_shader(
+            _native.mps_emulator_compile_shader(
                 source.encode(), ctypes.byref(self._library), ctypes.byref(refused)
             )
         )
@@ -122,13 +126,13 @@ class _mps_ShaderLibrary:
         return self._kernels[name]
 
     def __dir__(self):
-        names = self._native.mps_emulator_shader_names(self._library)
+        names = _native.mps_emulator_shader_names(self._library)
         return take_text(names).split()
 
     def __del__(self):
         # If __init__ failed, there is no library.
         if self.__dict__.get("_library"):
-            self._native.mps_emulator_release(self._library)
+            _native.mps_emulator_release(self._library)
 
 
 class _Metallib(_mps_ShaderLibrary):
@@ -145,7 +149,7 @@ class _Metallib(_mps_ShaderLibrary):
         self._kernels = {}
         self._content = content
         message = take_text(
-            self._native.mps_emulator_load_metallib(
+            _native.mps_emulator_load_metallib(
                 content, ctypes.c_uint64(len(content)), ctypes.byref(self._library)
             )
         )
@@ -181,12 +185,10 @@ class _mps_MetalKernel:
     """
 
     def __init__(self, library, name):
-        self._native = library._native
-        self._torch = library._torch
         self._pipeline = ctypes.c_void_p()
         limits = (ctypes.c_uint64 * 3)()
         message = take_text(
-            self._native.mps_emulator_shader_kernel(
+            _native.mps_emulator_shader_kernel(
                 library._library, name.encode(), ctypes.byref(self._pipeline), limits
             )
         )
@@ -199,7 +201,7 @@ class _mps_MetalKernel:
     def __del__(self):
         # If __init__ failed, there is no pipeline.
         if self.__dict__.get("_pipeline"):
-            self._native.mps_emulator_release(self._pipeline)
+            _native.mps_emulator_release(self._pipeline)
 
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)
@@ -209,7 +211,7 @@ class _mps_MetalKernel:
             threads = self._default_threads(args)
         group = self._threadgroup(group, threads)
         message = take_text(
-            self._native.mps_emulator_run_shader(
+            _native.mps_emulator_run_shader(
                 self._pipeline,
                 arguments,
                 ctypes.c_uint64(len(args)),
@@ -227,18 +229,18 @@ class _mps_MetalKernel:
             raise RuntimeError("Unexpected caster arg type " + type(arg_casts).__name__)
         arguments = (_Argument * len(args))()
         for index, argument in enumerate(args):
-            if isinstance(argument, self._torch.Tensor):
+            if isinstance(argument, _torch.Tensor):
                 arguments[index] = _tensor(argument)
             else:
                 cast = arg_casts.get(index) if isinstance(arg_casts, dict) else arg_casts
-                content = _bytes(self._torch, argument, cast)
+                content = _bytes(argument, cast)
                 arguments[index] = _Argument(None, 0, content, len(content))
         return arguments
 
     def _default_threads(self, args):
         """Returns the size of the grid if a call gives none.  Raises RuntimeError."""
         for argument in args:
-            if isinstance(argument, self._torch.Tensor):
+            if isinstance(argument, _torch.Tensor):
                 return [argument.numel()]
         raise RuntimeError("Number of threads is undefined or has wrong dimension")
 
@@ -281,8 +283,7 @@ def _tensor(tensor):
         # Metal has no double.  torch converts a double to a float here.
         narrow = {"torch.float64": "float32", "torch.complex128": "complex64"}
         if str(tensor.dtype) in narrow:
-            torch = _mps_ShaderLibrary._torch
-            tensor = tensor.to(getattr(torch, narrow[str(tensor.dtype)]))
+            tensor = tensor.to(getattr(_torch, narrow[str(tensor.dtype)]))
         content = ctypes.string_at(tensor.data_ptr(), tensor.element_size())
         return _Argument(None, 0, content, len(content))
     return _Argument(
@@ -293,7 +294,7 @@ def _tensor(tensor):
     )
 
 
-def _bytes(torch, argument, cast):
+def _bytes(argument, cast):
     """Returns the bytes of a number or of a list of numbers, converted to the type `cast`.
 
     cast: a name from _SCALARS, or None.  With None, an int has 64 bits, and a float has 32 bits.
@@ -302,7 +303,7 @@ def _bytes(torch, argument, cast):
     if isinstance(argument, (tuple, list)):
         if not argument:
             raise RuntimeError("Empty list/tuple can not be an argument to metal kernel")
-        if isinstance(argument[0], torch.Tensor):
+        if isinstance(argument[0], _torch.Tensor):
             raise RuntimeError(
                 "a list of tensors needs the buffers' addresses on the GPU, "
                 "which the emulator lacks: pass each tensor as an argument"
@@ -310,29 +311,27 @@ def _bytes(torch, argument, cast):
     else:
         values = [argument]
     if isinstance(values[0], int):
-        tensor = torch.tensor(values, dtype=torch.int64, device="cpu")
+        tensor = _torch.tensor(values, dtype=_torch.int64, device="cpu")
     elif isinstance(values[0], float):
-        tensor = torch.tensor(values, dtype=torch.float32, device="cpu")
+        tensor = _torch.tensor(values, dtype=_torch.float32, device="cpu")
     else:
         raise RuntimeError("Unsupported argument type")
     if cast is not None:
         if cast not in _SCALARS:
             raise RuntimeError("Unsupported cast instruction " + cast)
         cast = {"fp16": "float16", "bf16": "bfloat16"}.get(cast, cast)
-        tensor = tensor.to(getattr(torch, cast))
+        tensor = tensor.to(getattr(_torch, cast))
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _host_alias_storage(storage):
     """Returns a CPU storage that shares memory with the host copy of an mps storage."""
-    native = _mps_ShaderLibrary._native
-    torch = _mps_ShaderLibrary._torch
     if storage.device.type != "mps" or not storage.data_ptr():
         raise RuntimeError("storage was not allocated by the MPSAllocator")
-    address = native.mps_emulator_contents(ctypes.c_void_p(storage.data_ptr()))
+    address = _native.mps_emulator_contents(ctypes.c_void_p(storage.data_ptr()))
     memory = (ctypes.c_uint8 * storage.nbytes()).from_address(address)
     memory.owner = storage  # frombuffer() keeps `memory`
-    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+    return _torch.frombuffer(memory, dtype=_torch.uint8).untyped_storage()
 
 
 def _wait_for_events(handles):
@@ -341,7 +340,7 @@ def _wait_for_events(handles):
     handles: the data pointers of the buffers.
     Returns whether the function waited.
     """
-    wait = _mps_ShaderLibrary._native.mps_emulator_wait_for_events
+    wait = _native.mps_emulator_wait_for_events
     return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))
 
 

@@ -52,6 +52,8 @@ MPS device does not support linear for non-float weights
     F.linear(ones(2, 3), ones(4, 3, dtype=torch.int8))
 MPS device does not support linear for non-float bias
     F.linear(ones(2, 3), ones(4, 3), ones(4, dtype=torch.int))
+_weight_int4pack_mm_mps : expect B to be 4d tensor of int32.
+    torch._weight_int4pack_mm(ones(2, 32), ones(1, 2, 16, dtype=torch.int), 32, ones(1, 8, 2))
 MPS supports tensors with dimensions <= 16, but got 17.
     ones(*[1] * 17)
 LSTM with projections is not currently supported with MPS.

@@ -238,16 +238,18 @@ def test_a_recording_has_what_the_cpu_writes(extension, tmp_path):
     assert main(["check", str(tmp_path / "r")]) == 0
 
 
-def test_a_recording_needs_an_empty_folder_and_no_other_recording(recorded, tmp_path):
+def test_a_recording_needs_an_empty_folder(recorded):
     with pytest.raises(FileExistsError, match="is not empty"):
         with mps_emulator.record(recorded):
             pass
+
+
+def test_a_refused_second_recording_leaves_the_first_one_complete(tmp_path):
     with mps_emulator.record(tmp_path / "one"):
         with pytest.raises(RuntimeError, match="another recording"):
             with mps_emulator.record(tmp_path / "two"):
                 pass
         kernels.fill_with_index(torch.empty(3, dtype=torch.int32, device="mps"))
-    # The first recording is complete.
     (command,) = player.Recording(tmp_path / "one").commands
     assert command["name"] == "kernel fill_with_index"
 
@@ -271,6 +273,7 @@ def test_a_folder_without_a_recording_is_refused(tmp_path, capsys):
 
 def test_a_prepared_folder_has_the_recording_and_a_program(recorded, tmp_path):
     folder = tmp_path / "prepared"
+    folder.mkdir()  # The user may have made the folder.
     assert main(["prepare", str(recorded), str(folder)]) == 0
     assert main(["prepare", str(recorded), str(folder)]) == cuda.UNUSABLE
     original, prepared = map(player.Recording, (recorded, folder))

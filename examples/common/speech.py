@@ -19,8 +19,19 @@ import torch
 NUM_FILTERS = 40
 FRAME_SECONDS = 0.010
 
-# Each target: formants 1 to 3 (Hz), voicing, noise, centre of the noise (Hz),
-# seconds.  Formants and durations are close to values in textbooks.
+
+class Target(NamedTuple):
+    """A part of a phone.  Formants and durations are close to values in textbooks."""
+
+    formants: tuple[float, float, float]  # formants 1 to 3 (Hz)
+    voicing: float
+    noise: float
+    centre: float  # of the noise (Hz)
+    seconds: float
+
+
+_SILENCE = Target((0, 0, 0), 0.0, 0.0, 3000, 0.050)
+# The formants of each vowel's targets.
 _VOWELS = {
     "IY": [(280, 2250, 2950)],
     "IH": [(400, 1950, 2550)],
@@ -33,22 +44,31 @@ _VOWELS = {
     "AY": [(730, 1150, 2450), (370, 2050, 2650)],
 }
 _OTHERS = {
-    "R": [(350, 1100, 1500, 0.8, 0.0, 3000, 0.070)],
-    "W": [(300, 650, 2200, 0.7, 0.0, 3000, 0.070)],
-    "L": [(380, 1000, 2800, 0.7, 0.0, 3000, 0.070)],
-    "N": [(260, 1450, 2300, 0.5, 0.0, 3000, 0.070)],
-    "D": [(250, 1700, 2600, 0.2, 0.0, 3500, 0.040), (300, 1700, 2600, 0.5, 0.4, 4000, 0.030)],
-    "T": [(300, 1700, 2600, 0.0, 0.0, 4500, 0.050), (300, 1700, 2600, 0.0, 0.8, 4500, 0.040)],
-    "K": [(300, 1500, 2200, 0.0, 0.0, 2000, 0.050), (300, 1500, 2200, 0.0, 0.8, 2000, 0.040)],
-    "F": [(300, 1100, 2200, 0.0, 0.35, 7000, 0.100)],
-    "V": [(300, 1100, 2200, 0.4, 0.25, 7000, 0.070)],
-    "TH": [(300, 1400, 2500, 0.0, 0.3, 5800, 0.090)],
-    "S": [(300, 1600, 2500, 0.0, 1.0, 6200, 0.110)],
-    "Z": [(280, 1600, 2500, 0.4, 0.7, 6000, 0.080)],
+    "R": [Target((350, 1100, 1500), 0.8, 0.0, 3000, 0.070)],
+    "W": [Target((300, 650, 2200), 0.7, 0.0, 3000, 0.070)],
+    "L": [Target((380, 1000, 2800), 0.7, 0.0, 3000, 0.070)],
+    "N": [Target((260, 1450, 2300), 0.5, 0.0, 3000, 0.070)],
+    "D": [
+        Target((250, 1700, 2600), 0.2, 0.0, 3500, 0.040),
+        Target((300, 1700, 2600), 0.5, 0.4, 4000, 0.030),
+    ],
+    "T": [
+        Target((300, 1700, 2600), 0.0, 0.0, 4500, 0.050),
+        Target((300, 1700, 2600), 0.0, 0.8, 4500, 0.040),
+    ],
+    "K": [
+        Target((300, 1500, 2200), 0.0, 0.0, 2000, 0.050),
+        Target((300, 1500, 2200), 0.0, 0.8, 2000, 0.040),
+    ],
+    "F": [Target((300, 1100, 2200), 0.0, 0.35, 7000, 0.100)],
+    "V": [Target((300, 1100, 2200), 0.4, 0.25, 7000, 0.070)],
+    "TH": [Target((300, 1400, 2500), 0.0, 0.3, 5800, 0.090)],
+    "S": [Target((300, 1600, 2500), 0.0, 1.0, 6200, 0.110)],
+    "Z": [Target((280, 1600, 2500), 0.4, 0.7, 6000, 0.080)],
 }
 _PHONES = {
     **{
-        name: [(*formants, 1.0, 0.0, 3000, 0.130 / len(targets)) for formants in targets]
+        name: [Target(formants, 1.0, 0.0, 3000, 0.130 / len(targets)) for formants in targets]
         for name, targets in _VOWELS.items()
     },
     **_OTHERS,
@@ -131,13 +151,15 @@ def _utterance(generator: torch.Generator, held_out: bool) -> tuple[torch.Tensor
     else:
         tract = _uniform(generator, 0.88, 1.12)
     rate = _uniform(generator, 0.8, 1.2)
-    targets = [(0, 0, 0, 0.0, 0.0, 3000, 0.050)]  # silence
+    targets = [_SILENCE]
     for word in words:
         for phone in LEXICON[word]:
             stretch = rate * _uniform(generator, 0.85, 1.15)
-            targets += [(*target[:6], target[6] * stretch) for target in _PHONES[phone]]
-    targets.append(targets[0])
-    features = _filter_bank(torch.tensor(targets), tract, generator)
+            targets += [
+                target._replace(seconds=target.seconds * stretch) for target in _PHONES[phone]
+            ]
+    targets.append(_SILENCE)
+    features = _filter_bank(targets, tract, generator)
     tilt = _uniform(generator, -0.5, 0.5)
     features += tilt * torch.linspace(-1, 1, NUM_FILTERS)
     # Removes the mean, like cepstral mean normalisation.
@@ -168,10 +190,12 @@ def _bumps(hertz: torch.Tensor, width: float) -> torch.Tensor:
     return torch.exp(-0.5 * (distance / width) ** 2)
 
 
-def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator) -> torch.Tensor:
-    """Returns log energies, (T, NUM_FILTERS), of targets, (number of targets, 7)."""
-    frames = (targets[:, 6] / FRAME_SECONDS).round().long().clamp(min=2)
-    tracks = _smoothed(targets[:, :6].repeat_interleave(frames, dim=0))
+def _filter_bank(targets: list[Target], tract: float, generator: torch.Generator) -> torch.Tensor:
+    """Returns the log energies of targets, (T, NUM_FILTERS)."""
+    seconds = torch.tensor([target.seconds for target in targets])
+    frames = (seconds / FRAME_SECONDS).round().long().clamp(min=2)
+    places = [(*each.formants, each.voicing, each.noise, each.centre) for each in targets]
+    tracks = _smoothed(torch.tensor(places).repeat_interleave(frames, dim=0))
     formants, voicing, noise, centre = tracks.split([3, 1, 1, 1], dim=1)
     gains = torch.tensor([1.0, 0.5, 0.25]).unsqueeze(-1)
     voice = (_bumps(formants * tract, width=90) * gains).sum(dim=1)

@@ -9,6 +9,7 @@ import _k2
 import k2
 import pytest
 import torch
+from k2.mps import placement
 
 from k2_mac import calibrate
 from k2_mps_tests.parity.helpers import python, random_fsa_vec
@@ -161,3 +162,14 @@ def test_without_a_file_for_costs_calibrate_fails():
     found = _python("", "-m", "k2_mac.calibrate")
     assert found.returncode == 1
     assert "K2_MPS_COSTS is empty" in found.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has another folder for caches")
+def test_the_costs_are_in_the_users_folder_for_caches(monkeypatch, tmp_path):
+    monkeypatch.delenv("K2_MPS_COSTS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert placement.path_of_costs() == tmp_path / "caches/k2/mps-costs.json"
+    # The specification of XDG says that an empty variable names no folder.
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert placement.path_of_costs() == tmp_path / "home/.cache/k2/mps-costs.json"

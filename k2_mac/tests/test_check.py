@@ -114,11 +114,13 @@ def test_copies_of_the_input_are_not_counted():
 
 
 @pytest.mark.parametrize("word", ["dispatches", "gates", "drains", "bytes copied"])
-def test_the_page_explains_its_words(word):
+def test_the_page_explains_the_counts_that_both_tables_show(word):
     result = check.Result([check.Fact("torch", "2.13")], "A GPU", "small")
     result.timings.append(check.measure("ctc_loss", "small", 0))
     page = check_page.page(result)
     assert f"<th>{word}</th>" in page and f"<dt>{word}</dt>" in page
+    [head] = [line for line in check.text(result) if line.startswith("milliseconds")]
+    assert f"  {word}" in head
 
 
 @pytest.mark.parametrize("wanted", ["", "it needs a Mac"])
@@ -147,6 +149,8 @@ def test_a_gpu_that_runs_kernels_with_few_threads():
 def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, machine, advice):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: system == "Darwin")
+    # Without a device, torch knows no name.
+    monkeypatch.delattr(torch.backends.mps, "get_name")
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert check.main(QUICK) == check.NO_DEVICE
@@ -156,8 +160,10 @@ def test_without_a_device_the_check_gives_advice(monkeypatch, capsys, system, ma
 
 def test_a_k2_without_mps_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(_k2.version, "with_mps", False)
+    monkeypatch.setattr(k2, "with_mps", False)
     assert check.main(QUICK) == check.NO_DEVICE
-    assert "built without mps" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "built without mps" in out and "k2 with mps: no\n" in out
 
 
 def _wrong_on_mps(function, change):

@@ -46,7 +46,11 @@ _TEXTURES = (
 
 
 def folder(given=None):
-    """Returns the Path of the folder of the build, or None: `given`, or what FOLDER names."""
+    """Returns the Path of the folder of the build; None if nothing names the folder.
+
+    Args:
+      given: the folder; without it, the environment variable FOLDER names the folder.
+    """
     named = given or os.environ.get(FOLDER)
     return Path(named).absolute() if named else None
 

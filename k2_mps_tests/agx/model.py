@@ -45,7 +45,7 @@ ISSUED = 4
 LATENCY = 5
 BARRIER = 50  # cycles
 CORE_MEMORY = 60 << 10  # bytes of threadgroup memory
-# Others measured 0.15 to 0.36 ms for a command and a wait for it.
+# docs/kernels.md has what others measured for a command and a wait for it.
 COMMAND, WAIT = 20e-6, 200e-6  # seconds
 # mlx-ctc, a CTC loss for MLX, has kernels whose threads wait for device memory in each frame.  With
 # this factor, the model agrees best with what its author measured on an M2 Max; docs/speed.md has

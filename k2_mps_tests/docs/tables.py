@@ -19,6 +19,7 @@ from typing import NamedTuple
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
 from k2mps.core.project import Project
+from k2mps.series import series_file
 
 _BLOCK = re.compile(r"(<!-- k2_mps_tests\.docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -213,12 +214,25 @@ def _compatibility(project: Project) -> list[str]:
     return _table(("", "version"), rows)
 
 
+def _groups(project: Project) -> list[str]:
+    """Returns the groups of patches/series, with the text of the comments that begin them.
+
+    Such a comment is `# NAME: TEXT`, whose text may continue in the next lines.
+    """
+    order = (project.patches / "series").read_bytes()
+    comments = re.findall(r"^# ([\w-]+): (.*(?:\n# .*)*)", order.decode(), re.MULTILINE)
+    texts = {name: text.replace("\n# ", " ") for name, text in comments}
+    groups = dict.fromkeys(series_file.parse(order)[1].values())
+    return _table(("group", "subject"), [(f"`{name}`", texts[name]) for name in groups])
+
+
 _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {
     "budgets": _budgets,
     "compatibility": _compatibility,
     "costs": _costs,
     "errors": _errors,
     "estimates": _estimates,
+    "groups": _groups,
     "operations": _operations,
     "registers": _registers,
 }

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -23,10 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = tables.pages(PROJECT)
 # The pages of docs/, and the other pages that people read on the repository's site.
-TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
+READMES = ("README.md", "examples/README.md", "k2_mps_tests/macos_torch/README.md")
+TEXTS = [*PAGES, *(ROOT / name for name in READMES)]
 # A block begins with a line of three backticks and, optionally, a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Pages whose block of text is what their Python prints.
+PRINTED = (ROOT / "README.md", ROOT / "docs/pytorch-report.md")
 PROGRAM = ".venv/bin/k2mps"
 
 
@@ -75,7 +79,7 @@ def test_costs_of_metal_are_those_of_the_model():
 
 
 def test_the_random_bits_of_swoosh_are_those_of_the_kernel():
-    text = " ".join((ROOT / "docs/operations.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs/kernels.md").read_text(encoding="utf-8").split())
     [stated] = re.findall(r"(\d+) are for the rounding, .{,70}? and (\d+) for dropout", text)
     dropout = kernel_sources.enumerators("swoosh.h")["kSwooshDropoutBits"]
     assert tuple(map(int, stated)) == (32 - dropout, dropout)
@@ -111,9 +115,14 @@ def test_the_site_has_the_picture_of_signposts(site):
 
 @pytest.mark.parametrize(
     "page, link",
-    [("introduction", "../operations/"), ("introduction", "../LICENSE.txt"), ("", "examples/")],
+    [
+        ("introduction", "../operations/"),
+        ("introduction", "../LICENSE.txt"),
+        ("", "examples/"),
+        ("decoders", "../fewer_waits.py"),
+    ],
 )
-def test_the_site_has_the_readmes(site, page, link):
+def test_the_site_has_files_of_other_folders(site, page, link):
     assert f'href="{link}"' in (site / page / "index.html").read_text()
 
 
@@ -158,8 +167,8 @@ def hooks():
 def sources(folder):
     """Copies the files from which mkdocs makes the site."""
     shutil.copytree(ROOT / "docs", folder / "docs")
-    (folder / "examples").mkdir()
-    for name in ("mkdocs.yml", "README.md", "examples/README.md", "LICENSE"):
+    for name in ("mkdocs.yml", *hooks().TEXTS, *hooks().FILES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
 
 
@@ -211,14 +220,12 @@ def test_python_in_the_text_runs(path):
     code = "\n".join(blocks(path, "python"))
     result = ran(sys.executable, "-c", code, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-@pytest.mark.k2
-def test_the_readme_shows_what_its_code_prints():
-    path = ROOT / "README.md"
-    [code], [printed] = blocks(path, "python"), blocks(path, "text")
-    result = ran(sys.executable, "-c", code, cwd=ROOT)
-    assert result.stdout == printed
+    if path in PRINTED:
+        [printed] = blocks(path, "text")
+        if path.stem == "pytorch-report" and version("torch") >= "2.15":
+            # These releases do not have the fault that the page reports.
+            printed = printed.replace("113.0", "213.0")
+        assert result.stdout == printed
 
 
 def commands(path):

@@ -9,6 +9,8 @@ from k2_mps_tests.kernels import runner
 
 # The value of output elements before the launch, and of unwritten elements after the launch.
 UNTOUCHED = 77.0
+# Twice the largest relative error of one rounding to float32.
+EPS = float(np.finfo(np.float32).eps)
 
 
 class Buffer(NamedTuple):

@@ -9,9 +9,8 @@ import torch
 from hypothesis import strategies as st
 
 from k2_mps_tests.parity import accuracy
-from k2_mps_tests.parity.helpers import Close
+from k2_mps_tests.parity.helpers import EPS, Close
 
-EPS = torch.finfo(torch.float32).eps
 # The environment variable that makes k2 run an operation on the host, or in Metal, if it can run
 # in both places.
 FORCE = "K2_MPS_FORCE"

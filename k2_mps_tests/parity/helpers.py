@@ -12,6 +12,8 @@ import torch
 from k2_mps_tests.running import ran
 
 MPS = torch.device("mps", 0)
+# Twice the largest relative error of one rounding to float32.
+EPS = torch.finfo(torch.float32).eps
 
 
 def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:

@@ -13,11 +13,12 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity import calls
 from k2_mps_tests.parity.helpers import MPS, assert_same
 from k2_mps_tests.parity.problems import KINDS, pick, random_graphs, random_scores
 
 GRADIENT_ERROR = 1e-6  # relative to the largest element of the gradient
-
+BUDGETS = calls.table("budgets.toml")
 
 pytestmark = pytest.mark.usefixtures("metal")
 
@@ -88,13 +89,21 @@ def assert_as_cpu(case, double=True, atol=FLOAT_ERROR, error=1e-5, **arguments):
     return cpu
 
 
+def _dispatches(placement, operation):
+    """Returns how many dispatches budgets.toml gives for both passes of an operation."""
+    budget = BUDGETS[operation]
+    passes = budget.get(placement, budget["host"])
+    return sum(passes[name]["dispatches"] for name in ("forward", "backward"))
+
+
 def _on_metal(case, **arguments):
     """Returns losses and gradients on mps, and asserts that the kernels of CTC compute them."""
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
         ans = case.losses(MPS, **arguments)
-    # Two of the dispatches belong to DenseFsaVec and its gradient.
-    assert counted.dispatches == (8 if arguments.get("with_graph") else 7)
+    loss = "ctc_loss, graph.requires_grad=True" if arguments.get("with_graph") else "ctc_loss"
+    expected = _dispatches("metal", "DenseFsaVec") + _dispatches("metal", loss)
+    assert counted.dispatches == expected
     return ans
 
 
@@ -118,9 +127,9 @@ def _targets(*lengths):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("with_graph", [False, True])
-def test_double_scores_are_those_of_the_cpu(kind, with_graph):
-    for seed in range(20):
-        assert_as_cpu(Case(seed, kind), with_graph=with_graph)
+@pytest.mark.parametrize("seed", range(20))
+def test_double_scores_are_those_of_the_cpu(kind, with_graph, seed):
+    assert_as_cpu(Case(seed, kind), with_graph=with_graph)
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -135,19 +144,19 @@ def test_a_graph_without_states(double):
     assert assert_as_cpu(case, double, atol=1e-12)[1] == math.inf
 
 
-def test_float_scores():
+@pytest.mark.parametrize("seed", range(20))
+def test_float_scores(seed):
     # The reference is the CPU's lattice in double precision.
-    for seed in range(20):
-        assert_as_cpu(Case(seed, "ctc"), double=False)
+    assert_as_cpu(Case(seed, "ctc"), double=False)
 
 
 @pytest.mark.parametrize("repeats", [False, True])
-def test_delay_penalty(repeats):
-    for seed in range(10):
-        case = Case(seed, "ctc")
-        if repeats:
-            case.graph._is_repeat_token_ = torch.rand(case.graph.num_arcs) < 0.3
-        assert_as_cpu(case, delay_penalty=0.1)
+@pytest.mark.parametrize("seed", range(10))
+def test_delay_penalty(repeats, seed):
+    case = Case(seed, "ctc")
+    if repeats:
+        case.graph._is_repeat_token_ = torch.rand(case.graph.num_arcs) < 0.3
+    assert_as_cpu(case, delay_penalty=0.1)
 
 
 def test_graphs_with_more_states_than_threadgroup_memory_has():
@@ -291,12 +300,22 @@ def test_a_label_without_scores_is_an_error():
         k2.ctc_loss(k2.ctc_graph([[1, wrong.label]], device=MPS), wrong.dense)
 
 
-def test_a_label_without_scores_that_the_gpu_made_gives_nan_and_is_an_error_of_no_other_graph():
+def test_a_label_without_scores_gives_nan_if_the_gpu_made_it():
+    wrong = WrongLabel()
+    assert math.isnan(wrong.unknown_to_the_host().item())
+
+
+def test_a_label_without_scores_is_an_error_of_no_other_graph():
+    wrong = WrongLabel()
+    wrong.unknown_to_the_host().item()
+    Case(8, "ctc").losses(MPS)
+
+
+def test_a_label_without_scores_is_an_error_of_the_next_loss():
     wrong = WrongLabel()
     graph = _graph_with_label(wrong.label)
-    assert math.isnan(k2.ctc_loss(graph, wrong.dense).item())
-    Case(8, "ctc").losses(MPS)
-    # The host has waited for the loss, so it knows the labels of this graph now.
+    k2.ctc_loss(graph, wrong.dense).item()
+    # The host has waited for the loss, so the host knows the labels of this graph now.
     with pytest.raises(RuntimeError, match="^The decoding graph has " + wrong.message):
         k2.ctc_loss(graph, wrong.dense)
 
@@ -325,13 +344,29 @@ def test_a_small_problem_takes_the_lattice(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
-    assert counted.dispatches == 2  # DenseFsaVec and its gradient take two dispatches.
+    # The host makes the lattice, and the GPU the scores of DenseFsaVec and their gradient.
+    assert counted.dispatches == _dispatches("host", "DenseFsaVec")
+
+
+def _dispatches_of(function):
+    with k2.mps.counters() as counted:
+        function()
+    return counted.dispatches
 
 
 def test_a_problem_with_too_many_states_takes_the_lattice(monkeypatch):
     case = Case(9, "ctc")
-    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    graph, log_probs = case.graph.to(MPS), case.log_probs.to(MPS).requires_grad_(True)
+
+    def by_lattice():
+        dense = k2.DenseFsaVec(log_probs, case.segments)
+        lattice = k2.intersect_dense(graph, dense, output_beam=case.beam)
+        scores = lattice.get_tot_scores(use_double_scores=False, log_semiring=True)
+        (scores * case.weights.to(MPS)).sum().backward()
+
+    expected = _dispatches_of(by_lattice)
+    # The real limit needs a problem whose lattice takes some gigabytes.
     monkeypatch.setattr(importlib.import_module("k2.mps.ctc"), "_MAX_STATES", 10)
-    with k2.mps.counters() as counted:
-        case.losses(MPS, use_double_scores=False)
-    assert counted.dispatches not in (7, 8)
+    found = _dispatches_of(lambda: case.losses(MPS, use_double_scores=False))
+    assert found == expected
+    assert "\nctc_loss: not by Metal: the lattice may exceed the max_states " in k2.mps.explain()

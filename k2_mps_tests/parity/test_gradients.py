@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from k2_mps_tests.parity import calls
+from k2_mps_tests.parity.helpers import EPS
 
-EPS = torch.finfo(torch.float32).eps
 STEP = 2.0**-7
 # In these operations, a change of the scores can suddenly change which paths or arcs are kept. A
 # short step avoids the jumps.

@@ -183,6 +183,20 @@ def test_an_empty_lattice():
         )
 
 
+def test_a_graph_without_states_causes_no_warning(capfd):
+    """If a graph has no path, k2.connect() leaves no state of the graph, and the lattice is empty.
+
+    The CPU prints nothing about such a graph.
+    """
+    strings = ("0 1 1 0\n1 2 2 0\n2 3 -1 0\n3", "0 1 1 0\n2 3 -1 0\n3")
+    graphs = k2.connect(k2.create_fsa_vec([k2.Fsa.from_str(strings[i]) for i in (0, 1, 0)]))
+    assert graphs.arcs.shape().row_splits(1).diff()[1] == 0
+    segments = torch.tensor([[0, 0, 2], [1, 0, 3], [2, 0, 2]], dtype=torch.int32)
+    case = graphs, torch.randn(3, 4, 3), segments, None, 10.0
+    _assert_same_results(Result("cpu", *case), Result(MPS, *case))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_scores_that_overflow_in_the_forward_pass_only():
     """k2 keeps the first arc, but not the final state, and refuses the lattice on each device."""
     graphs = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0\n1 2 1 0\n2 3 -1 2e38\n3")])

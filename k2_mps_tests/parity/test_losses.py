@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from k2_mps_tests.benchmarks.step_cost import Peak
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
-
-EPS = torch.finfo(torch.float32).eps
+from k2_mps_tests.parity.helpers import EPS, MPS, assert_equal_on_both, assert_same, random_fsa_vec
 
 
 def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
@@ -99,6 +97,23 @@ def test_the_gradient_of_pruning_if_only_one_result_is_used(used):
     cpu, mps = every
     assert_same(mps[used], cpu[used])
     assert mps[1 - used] is cpu[1 - used] is None
+
+
+@pytest.mark.parametrize("empty", ["sequences", "frames", "rows", "symbols"])
+def test_pruning_of_nothing_is_empty(empty):
+    """Metal binds no empty buffer, so the host computes the shapes of the results."""
+    names = ("sequences", "frames", "rows", "symbols")
+    B, T, R, C = (0 if name == empty else 2 for name in names)
+
+    def run(device):
+        am = torch.zeros(B, T, C, device=device, requires_grad=True)
+        lm = torch.zeros(B, 3, C, device=device, requires_grad=True)
+        ranges = torch.zeros(B, T, R, dtype=torch.int64, device=device)
+        pruned = k2.do_rnnt_pruning(am, lm, ranges)
+        sum(pruned).sum().backward()
+        return [*pruned, am.grad, lm.grad]
+
+    assert_equal_on_both(run)
 
 
 def test_memory_of_the_pruned_loss_is_its_gradient():

@@ -12,9 +12,8 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same
+from k2_mps_tests.parity.helpers import EPS, MPS, assert_same
 
-EPS = torch.finfo(torch.float32).eps
 TERMS = 0.5
 HALF_TYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 

@@ -10,6 +10,7 @@ import torch
 
 from k2_mps_tests.parity import accuracy
 from k2_mps_tests.parity.helpers import (
+    EPS,
     MPS,
     assert_equal_on_both,
     assert_same,
@@ -224,11 +225,7 @@ def _assert_not_finite(cpu, mps):
         assert mps[1].isnan().any()
         return
     torch.testing.assert_close(
-        mps[0].cpu(),
-        cpu[0].float(),
-        equal_nan=True,
-        rtol=torch.finfo(torch.float32).eps,
-        atol=1000 * 2.0**-44,
+        mps[0].cpu(), cpu[0].float(), equal_nan=True, rtol=EPS, atol=1000 * 2.0**-44
     )
     of_cpu, of_mps = cpu[1], mps[1].cpu()
     assert (of_mps.isnan() | ~of_cpu.isnan()).all()

@@ -23,7 +23,7 @@ const char *TextOf(NSError *error) {
 
 }  // namespace
 
-// Prints the facts of the GPU that torch uses, as a measured thing.
+// Prints the facts of torch's GPU in the form of items.measured().
 extern "C" void report_device() {
   @autoreleasepool {
     id<MTLDevice> device = MTLCreateSystemDefaultDevice();

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from k2mps.core import git
 
-from k2_mps_tests.tooling import stand_in, support
+from k2_mps_tests.tooling import reporting, stand_in, support
+from k2_mps_tests.tooling.sandbox import Sandbox, make_upstream, sample_series
 
 # The developer's environment variables, for tests that fetch from the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
@@ -49,14 +50,14 @@ def _own_git_configuration(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def _upstream(tmp_path_factory) -> Path:
-    return support.make_upstream(tmp_path_factory.mktemp("up") / "k2")
+    return make_upstream(tmp_path_factory.mktemp("up") / "k2")
 
 
 @pytest.fixture(scope="session")
-def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
+def _with_series(tmp_path_factory, _upstream) -> Sandbox:
     folder = tmp_path_factory.mktemp("with-series")
-    sandbox = support.Sandbox(folder / "project", _upstream)
-    support.sample_series(sandbox)
+    sandbox = Sandbox(folder / "project", _upstream)
+    sample_series(sandbox)
     return sandbox
 
 
@@ -67,21 +68,21 @@ def make_empty(_upstream):
     The clone has its own copy of upstream, so a test may change the clone and the copy.
     """
 
-    def make(folder: Path) -> support.Sandbox:
+    def make(folder: Path) -> Sandbox:
         shutil.copytree(_upstream, folder / "k2", symlinks=True)
-        return support.Sandbox(folder / "project", folder / "k2")
+        return Sandbox(folder / "project", folder / "k2")
 
     return make
 
 
 @pytest.fixture
-def empty(tmp_path, make_empty) -> support.Sandbox:
+def empty(tmp_path, make_empty) -> Sandbox:
     return make_empty(tmp_path)
 
 
 @pytest.fixture
-def sandbox(empty, _with_series) -> support.Sandbox:
-    """A clone of k2-mps with the series of `support.sample_series`."""
+def sandbox(empty, _with_series) -> Sandbox:
+    """A clone of k2-mps with the series of `sample_series`."""
     shutil.copytree(_with_series.root / "patches", empty.root / "patches", dirs_exist_ok=True)
     text = (_with_series.root / "upstream.toml").read_text()
     (empty.root / "upstream.toml").write_text(
@@ -91,7 +92,7 @@ def sandbox(empty, _with_series) -> support.Sandbox:
 
 
 @pytest.fixture
-def buildable(empty) -> support.Sandbox:
+def buildable(empty) -> Sandbox:
     """A clone of k2-mps that can build the stand-in for k2 of stand_in.py."""
     return stand_in.make_buildable(empty)
 
@@ -110,7 +111,7 @@ def k2(sandbox) -> Path:
 
 
 @pytest.fixture
-def exchanged(empty) -> support.Sandbox:
+def exchanged(empty) -> Sandbox:
     """A clone of k2-mps whose pin has moved since its checkout was made.
 
     At the new pin, the folder `b` has become a file, and the file `a` has become a folder.
@@ -133,3 +134,12 @@ def own(sandbox) -> Path:
     support.write(directory, {"notes.txt": "mine\n"})
     support.git(directory, "branch", "feature")
     return directory
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with `make mac-report` alone; it is no git clone."""
+    root = tmp_path / "project"
+    shutil.copytree(reporting.ROOT / "k2_mps_tests/report", root / "k2_mps_tests/report")
+    (root / "k2_mps_tests/__init__.py").touch()
+    return root

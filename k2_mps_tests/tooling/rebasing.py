@@ -1,9 +1,11 @@
 """Upstream commits onto which the tests rebase the series, and what the tests do then."""
 
 import re
+from pathlib import Path
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import CONTEXT, LONG_FILE, git
+from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, Sandbox
+from k2_mps_tests.tooling.support import git
 
 # The warning of `export` before the names of the commits.
 LEFT_OUT = "changes of commits that it had before a rebase:"
@@ -41,3 +43,10 @@ def resolve(k2, text="line fifty, better\nand a half\n"):
     support.resolve(k2 / CONTEXT, text)
     git(k2, "add", CONTEXT)
     git(k2, "rebase", "--continue", env={"GIT_EDITOR": ":"})
+
+
+def rebase(sandbox: Sandbox, directory: Path, onto: str) -> None:
+    """Rebases branch k2-mps of a checkout onto an upstream commit, by git alone."""
+    git(directory, "fetch", "--quiet", sandbox.upstream.as_uri(), onto)
+    config = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false")
+    git(directory, *config, "rebase", "--quiet", "--onto", onto, sandbox.pin, "k2-mps")

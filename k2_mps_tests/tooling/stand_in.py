@@ -15,6 +15,7 @@ from k2mps.build import builder, environment
 from k2mps.core import project
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import LONG_FILE, Sandbox
 from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
@@ -73,7 +74,7 @@ FILES = {
     ),
     "k2/python/k2/mps/__init__.py": "def is_available():\n  return False\n",
     "k2/python/k2/torch_version.py.in": "k2_torch_version = 'x'\n",
-    "k2/csrc/context.h": support.LONG_FILE,
+    "k2/csrc/context.h": LONG_FILE,
 }
 
 
@@ -120,7 +121,7 @@ def leave_emulator(root: Path) -> None:
     (root / ".venv/k2mps-emulator.stamp").write_text(key)
 
 
-def make_buildable(empty) -> support.Sandbox:
+def make_buildable(empty) -> Sandbox:
     """Prepares an empty clone of k2-mps to build the stand-in for k2; returns the clone.
 
     The stand-in's function answer() returns 41 without the clone's series, and 42 with the series.

@@ -8,8 +8,10 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 
-def test_apply_replaces_a_file_by_a_folder_and_a_folder_by_a_file(exchanged):
+@pytest.mark.parametrize("path", ["a/deep/file", "b"])
+def test_apply_exchanges_a_file_for_a_folder_or_a_folder_for_a_file(exchanged, path):
     exchanged.ok("apply")
+    assert (exchanged.checkout / path).is_file()
     pin = git(exchanged.upstream, "rev-parse", "HEAD")
     assert git(exchanged.checkout, "rev-parse", "HEAD") == pin
     assert git(exchanged.checkout, "status", "--porcelain") == ""
@@ -47,9 +49,11 @@ def test_a_staged_file_in_place_of_a_folder_or_file_is_kept(exchanged, script, m
 def test_the_only_copy_of_a_staged_file_in_the_way_is_kept(exchanged):
     k2 = exchanged.checkout
     support.shell(k2, "echo mine > b/mine; git add b/mine; rm b/mine")
-    message = exchanged.fails(1, "apply")
-    restore, unstage = re.findall("(git -C [^;]*?), which", message)
-    support.shell(k2, f"{restore}; {unstage}")
+    assert "next: k2mps status, which says how to keep" in exchanged.fails(1, "apply")
+    restore = re.search("staged versions, (git .*) keeps the staged", exchanged.ok("status"))
+    support.shell(k2, restore[1])
+    unstage = re.search("next: (git .*), which keeps", exchanged.fails(1, "apply"))
+    support.shell(k2, unstage[1])
     assert (k2 / "b/mine").read_text() == "mine\n"
     assert git(k2, "status", "--porcelain") == "?? b/mine"
 

@@ -5,9 +5,10 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, LONG_FILE, MPS
 from k2_mps_tests.tooling.support import git
 
-HEADER = support.CONTEXT
+HEADER = CONTEXT
 
 
 def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path):
@@ -77,11 +78,11 @@ def test_an_apply_that_was_killed_before_the_branch_moved_goes_on(sandbox, k2):
     git(k2, "update-ref", "refs/heads/k2-mps", old[0])
     git(k2, "update-ref", "refs/k2mps/applied", old[1])
     support.write(k2, {"scripts/run.sh": "mine\n"})
-    assert "next: k2mps apply\n" in sandbox.fails(1, "fold", support.MPS)
+    assert "next: k2mps apply\n" in sandbox.fails(1, "fold", MPS)
     sandbox.ok("apply")
     assert (k2 / "scripts/run.sh").read_text() == "mine\n"
     assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
-    sandbox.ok("fold", support.ARRAY)
+    sandbox.ok("fold", ARRAY)
     assert sandbox.state() == "applied"
 
 
@@ -89,7 +90,7 @@ def test_the_files_that_a_killed_switch_has_left_are_completed_by_git(sandbox):
     sandbox.obtain()
     k2 = sandbox.checkout
     # A kill of git leaves some files written, one of them in part.
-    lines = support.LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
+    lines = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
     support.write(k2, {"cmake/mps.cmake": "option(K2_WITH_MPS)\n", HEADER: lines[:300]})
     message = sandbox.fails(1, "apply")
     command = re.search("a killed command has left them, (git .*), then the same", message)[1]
@@ -116,29 +117,12 @@ def test_a_file_that_git_could_not_write_is_named(sandbox, tmp_path):
     for environment in (env, None):
         message = sandbox.fails(1, "apply", env=environment)
         assert "could not write k2/csrc/array.cu in " in message
+        # The first run has git's reason, the second run does not know it.
+        assert ("unable to unlink old" in message) == (environment is env)
         # `fold` would take the file's old text for an edit.
-        assert "is not on branch k2-mps" in sandbox.fails(1, "fold", support.ARRAY)
-        assert "next: k2mps apply, then" in sandbox.fails(1, "export")
+        assert "is not on branch k2-mps" in sandbox.fails(1, "fold", ARRAY)
+        assert "next: k2mps apply\n" in sandbox.fails(1, "export")
         assert "next: k2mps apply\n" in sandbox.ok("status")
     support.shell(sandbox.root, re.search("writable; then (git .*), which writes", message)[1])
     assert git(sandbox.checkout, "show", "stash:k2/csrc/array.cu") == "old"
     assert "applied the series" in sandbox.ok("apply") and sandbox.state() == "applied"
-
-
-@pytest.mark.parametrize("content", ["", "1" * 40])
-@pytest.mark.parametrize("command", ["status", "apply"])
-def test_a_broken_ref_is_named(sandbox, content, command):
-    """A machine that loses power can leave an empty ref."""
-    sandbox.ok("apply")
-    ref = sandbox.checkout / ".git/refs/k2mps/applied"
-    ref.write_text(content)
-    assert f"delete {ref}, then k2mps apply" in sandbox.fails(1, command)
-    ref.unlink()
-    assert "already applied" in sandbox.ok("apply")
-    assert sandbox.state() == "applied"
-
-
-def test_a_git_that_was_killed_is_not_a_broken_ref(sandbox, k2, tmp_path):
-    env = support.shim(tmp_path / "bin", 'case "$*" in *for-each-ref*) kill -9 $$;; esac')
-    message = sandbox.fails(1, "status", env=env)
-    assert "git for-each-ref was ended by signal 9" in message and "delete" not in message

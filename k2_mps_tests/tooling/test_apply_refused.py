@@ -6,6 +6,8 @@ import pytest
 from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import NEW
+from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.support import git, snapshot
 
 DIVERGED = """
@@ -176,7 +178,7 @@ def test_the_advice_for_commits_on_the_branch_loses_none_of_a_detached_head(sand
 
 def test_the_advice_for_commits_on_the_branch_overwrites_no_ignored_file(sandbox, k2):
     """A pull brings a patch that adds a file at the path of an ignored file of the user."""
-    patch = sandbox.root / "patches" / support.NEW
+    patch = sandbox.root / "patches" / NEW
     support.edit(patch, "New-files:\n", "New-files:\n\ta.log\n")
     support.write(sandbox.root / "patches/files", {"a.log": "theirs\n"})
     support.commit(k2, "one", {"one": "x\n"})
@@ -206,19 +208,19 @@ def test_a_patch_of_a_file_that_k2_lacks_is_refused(sandbox):
     """The patch names contexts.h, which k2 lacks, instead of context.h."""
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
-    before = support.patches(sandbox)
+    before = patches(sandbox)
     assert "k2 has no file k2/csrc/contexts.h" in sandbox.fails(1, "apply")
-    assert support.patches(sandbox) == before
+    assert patches(sandbox) == before
 
 
-@pytest.mark.parametrize("path, code", [("k2/csrc/array.cu", 14), ("CMakeLists.txt/x", 1)])
+@pytest.mark.parametrize("path, code", [("k2/csrc/array.cu", 14), ("CMakeLists.txt/x", 14)])
 def test_a_new_file_that_k2_has_is_refused(sandbox, path, code):
     support.write(sandbox.root / "patches/files", {path: "mine\n"})
     patch = sandbox.root / "patches/python-add-only-new-files.patch"
     support.edit(patch, "New-files:\n", f"New-files:\n\t{path}\n")
-    before = support.patches(sandbox)
+    before = patches(sandbox)
     assert path in sandbox.fails(code, "apply")
-    assert support.patches(sandbox) == before
+    assert patches(sandbox) == before
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, git, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS
+from k2_mps_tests.tooling.support import git, snapshot
 
 HEADER = "From: k2-mps <k2-mps@k2-mps.invalid>\nSubject: {}\nUpstream-Status: {}\n"
 
@@ -17,15 +18,6 @@ def add_patch(sandbox, text: str | bytes, name: str = "evil.patch") -> None:
     folder = sandbox.root / "patches"
     (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     (folder / "series").write_text(f"{(folder / 'series').read_text()}{name}\n")
-
-
-def follow(sandbox, message: str) -> None:
-    """Runs the git commands that a message has after "next:", as a user would."""
-    advice = re.search(r"next: (.*)", message)[1]
-    for command in advice.split("; "):
-        words = shlex.split(command)
-        if words[0] == "git":
-            git(sandbox.root, *words[1:])
 
 
 @pytest.mark.parametrize(
@@ -144,12 +136,12 @@ def test_a_draft_is_a_new_file(sandbox, k2, tmp_path):
     support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     path = os.pathsep.join((str(tmp_path), sandbox.environment["PYTHONPATH"]))
     env = {**sandbox.environment, "PYTHONPATH": path}
-    result = sandbox.program(*sandbox.command("fold", support.MPS), env=env)
+    result = sandbox.program(*sandbox.command("fold", MPS), env=env)
     assert (
         result.returncode == 1 and f"File exists: {sandbox.root}/patches/{draft}" in result.stderr
     )
     assert victim.read_text() == "victim\n"
-    sandbox.ok("fold", support.MPS)
+    sandbox.ok("fold", MPS)
 
 
 def test_squashed_commits_leave_no_trailers(sandbox, k2):
@@ -160,21 +152,15 @@ def test_squashed_commits_leave_no_trailers(sandbox, k2):
     assert "Patch-Filename" not in text and text.count("Upstream-Status") == 1
 
 
-def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2):
+@pytest.mark.parametrize("below", ["HEAD", "HEAD~1"])
+def test_advice_loses_no_commit_of_a_detached_head(sandbox, k2, below):
     git(k2, "branch", "mine", "HEAD~1")  # a name that the advice must not need
-    git(k2, "checkout", "--quiet", "--detach")
-    support.commit(k2, "an hour's work", {"hour": "x\n"})
-    follow(sandbox, sandbox.fails(1, "export"))
-    sandbox.ok("export")
-    assert (sandbox.root / "patches/files/hour").exists()
-
-
-def test_advice_for_a_head_that_is_not_on_top_of_the_branch(sandbox, k2):
-    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
-    mine = support.commit(k2, "mine", {"mine": "x\n"})
-    follow(sandbox, sandbox.fails(1, "export"))
+    git(k2, "checkout", "--quiet", "--detach", below)
+    mine = support.commit(k2, "an hour's work", {"hour": "x\n"})
+    support.shell(k2, re.search("next: (git .*), which keeps", sandbox.fails(1, "export"))[1])
+    assert "next: k2mps apply\n" in sandbox.fails(1, "export")
+    sandbox.ok("apply")
     assert git(k2, "branch", "--contains", mine).strip() == f"mine-{mine[:12]}"
-    assert sandbox.state() == "applied"
 
 
 def test_advice_for_a_merge_can_be_run(sandbox, k2):
@@ -189,12 +175,33 @@ def test_advice_for_a_merge_can_be_run(sandbox, k2):
     sandbox.ok("export")
 
 
+# Commands whose error advises to merge commits, and what the user did before.
+MERGES = {
+    "apply": "echo > x; git add x; git commit -qm x; echo >> ../../patches/files/cmake/mps.cmake",
+    "export": "git checkout -qb side HEAD~; echo > x; git add x; git commit -qm x;"
+    " git checkout -q k2-mps; git merge -q --no-edit side",
+    "export ": "echo > x; git add x; git commit -qm x --fixup=HEAD~",
+    "export  ": "git rm -q cmake/mps.cmake; git commit -qm more",
+    "export --prune": "echo '<<<<<<< x' >> k2/csrc/array.cu; git commit -qam x",
+    "export   ": "git reset -q --hard HEAD~",
+}
+
+
+@pytest.mark.parametrize("command", MERGES)
+def test_no_advice_to_merge_with_an_attribute_that_would_drop_edits(sandbox, k2, command):
+    support.write(k2, {".git/info/attributes": "* merge=ours\n"})
+    support.shell(k2, MERGES[command])
+    error = sandbox.fails(1, *command.split())
+    assert "the git attribute merge=ours applies to " in error and "rebase" not in error
+
+
 def test_advice_is_quoted(sandbox, tmp_path):
     own = sandbox.clone("my own k2")
     sandbox.ok("apply", "--k2", str(own))
     support.commit(own, "mine", {"mine": "x\n"})
     git(own, "checkout", "--quiet", "--detach", "HEAD~1")
-    follow(sandbox, sandbox.fails(1, "export", "--k2", str(own)))
+    advice = re.search("next: (.*)", sandbox.fails(1, "export", "--k2", str(own)))
+    support.shell(sandbox.root, advice[1])
     assert git(own, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
 
 

@@ -10,6 +10,7 @@ from k2mps.core import project
 from k2mps.stack import checkout
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.stand_in import CPU, answer, build, leave_emulator, trees
 from k2_mps_tests.tooling.support import git
 
@@ -92,7 +93,7 @@ def test_another_series_is_built_in_another_tree(buildable):
     work = buildable.root.parent / "authoring"
     support.write(work, {"k2/csrc/answer.cc": "int Answer() { return 7; }\n"})
     git(work, "commit", "--quiet", "--all", "--amend", "--no-edit")
-    old = support.patches(buildable)
+    old = patches(buildable)
     buildable.ok("export", "--k2", str(work))
     build(buildable)
     assert answer(buildable) == "7"

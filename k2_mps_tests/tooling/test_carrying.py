@@ -10,12 +10,13 @@ import shutil
 import time
 
 import pytest
-from k2mps.stack import clone
-from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.configurations import CONFIGURATIONS, configure
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, MPS, git, patches
+from k2_mps_tests.tooling.rebasing import rebase
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, LONG_FILE, MPS
+from k2_mps_tests.tooling.series_files import drop, patches, write_cover_letters
+from k2_mps_tests.tooling.support import git
 
 
 @pytest.fixture
@@ -45,16 +46,16 @@ def carry(sandbox, onto, directory=None):
     date = "Date: Tue, 14 Nov 2023 23:13:20 +0100"
     file.write_text(re.sub("^Date: .*", date, file.read_text(), flags=re.MULTILINE))
     sandbox.ok("apply", *k2)
-    support.drop(sandbox, ARRAY)
+    drop(sandbox, ARRAY)
     sandbox.ok("apply", *k2)
     sandbox.ok("export", *k2)
-    support.rebase(sandbox, directory, onto)
+    rebase(sandbox, directory, onto)
     sandbox.ok("export", "--onto", onto, *k2)
     moved = patches(sandbox)
     sandbox.ok("apply", *k2)
     sandbox.ok("export", *k2)
     assert patches(sandbox) == moved
-    support.write_cover_letters(sandbox)
+    write_cover_letters(sandbox)
     sandbox.ok("upstream", "--branch", "for-k2", *k2)
     assert git(directory, "status", "--porcelain") == ""
     return moved
@@ -125,16 +126,6 @@ def test_a_clone_that_lacks_files_or_blobs_is_refused(sandbox):
         assert f"is {problem} of k2" in sandbox.fails(1, "apply", "--k2", str(own))
 
 
-def test_a_copy_is_allowed_if_the_checkout_is(sandbox, tmp_path, monkeypatch):
-    """The configuration trusts another user's checkout, but forbids git to clone a folder."""
-    own, made = sandbox.clone("own"), tmp_path / "made"
-    trusted = f"[safe]\n\tdirectory = {own}\n\tdirectory = {made}\n"
-    sandbox.config.write_text(f'[protocol "file"]\n\tallow = never\n{trusted}')
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(sandbox.config))
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert clone.copy(Checkout(own), made).commit_of(sandbox.pin) == sandbox.pin
-
-
 # All configurations are tested together.  If two of them give a value to the same setting, git
 # takes the last value.  So the test writes the configurations in both orders.
 @pytest.mark.parametrize("step", [1, -1])
@@ -151,7 +142,7 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     if command in ("new", "fold"):
         support.edit(sandbox.checkout / CONTEXT, "line 20", "twenty")
     if command == "export --onto":
-        support.rebase(sandbox, sandbox.checkout, onto)
+        rebase(sandbox, sandbox.checkout, onto)
     words = {"export --onto": [onto], "new": ["x"], "fold": [MPS]}.get(command, [])
     inside = tmp_path / "inside"
     slow = support.shim(

@@ -28,7 +28,10 @@ from pathlib import Path
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import CONTEXT, MPS, NEW, git, patches
+from k2_mps_tests.tooling.rebasing import rebase
+from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 MINE = "an hour's work\n"
 LATER = "work after the kill\n"
@@ -53,9 +56,9 @@ def change_patches(sandbox) -> None:
 
 
 def newer(sandbox) -> None:
-    files = {CONTEXT: "first\n" + support.LONG_FILE}
+    files = {CONTEXT: "first\n" + LONG_FILE}
     onto = support.commit(sandbox.upstream, "Newer", files)
-    support.rebase(sandbox, sandbox.checkout, onto)
+    rebase(sandbox, sandbox.checkout, onto)
     commit(sandbox)
 
 
@@ -213,7 +216,7 @@ def test_a_killed_command_loses_no_work_and_can_be_repeated(copies, request):
             copies.again(end)
             assert copies.end() == end, at
     assert killed > 0.8 * len(points(request, count))
-    # docs/contributing.md names the folders that killed runs leave.
+    # docs/guarantees.md names the folders that killed runs leave.
     left = list(Path(copies.sandbox.environment["TMPDIR"]).iterdir())
     # Python's tempfile tries whether it can write to the folder, by a file with a name of eight
     # letters and digits.

@@ -8,6 +8,8 @@ from k2mps.core import errors
 from k2mps.series import patch_folder, series_file
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.series_files import findings, write_cover_letters
 from k2_mps_tests.tooling.support import git
 
 ORDER = b"""\
@@ -72,7 +74,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 
 @pytest.fixture
-def grouped(sandbox):
+def grouped(sandbox, user_name):
     """The sample series in three groups; a patch of the last group edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -84,8 +86,7 @@ def grouped(sandbox):
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
-    support.write_cover_letters(sandbox, "shared-memory", "device", "profiling")
+    write_cover_letters(sandbox, "shared-memory", "device", "profiling")
     return sandbox
 
 
@@ -93,7 +94,8 @@ def test_the_last_group_may_have_one_patch(sandbox):
     order = sandbox.root / "patches/series"
     first, second, last = order.read_text().split()
     order.write_text(f"# shared-memory: a\n{first}\n{second}\n# profiling: b\n{last}\n")
-    assert patch_folder.load(sandbox.root / "patches").last_group == "profiling"
+    groups = patch_folder.load(sandbox.root / "patches").groups
+    assert series_file.last_group(groups) == "profiling"
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
@@ -125,7 +127,7 @@ def test_lint_and_apply_ask_for_an_export_after_a_hand_edit(edited):
     patch = "patches/context-say-more.patch"
     text = (edited.root / patch).read_text()
     line = text[: text.index("diff --git")].count("\n") + 1
-    assert (patch, line, "index") in support.findings(edited)
+    assert (patch, line, "index") in findings(edited)
     result = edited.run("apply")
     assert result.returncode == 0
     assert f", in {patch};" in result.stderr and result.stderr.endswith("next: k2mps export\n")
@@ -142,7 +144,7 @@ def test_an_apply_that_refuses_does_not_ask_for_an_export(edited):
 def test_after_an_export_a_new_clone_has_the_hand_edit(edited):
     edited.ok("apply")
     edited.ok("export")
-    assert "index" not in [check for _, _, check in support.findings(edited)]
+    assert "index" not in [check for _, _, check in findings(edited)]
     shutil.rmtree(edited.checkout)
     assert "warning" not in edited.run("apply").stderr
     text = (edited.checkout / "k2/csrc/mps/context.mm").read_text()
@@ -162,14 +164,14 @@ def test_lint_compares_both_blobs_of_an_index_line(grouped, old, new):
     text, count = re.subn(old, new, file.read_text(), count=1)
     assert count == 1
     file.write_text(text)
-    assert "index" in [check for _, _, check in support.findings(grouped)]
+    assert "index" in [check for _, _, check in findings(grouped)]
 
 
 def test_a_later_group_may_delete_what_an_earlier_one_adds(grouped):
     git(grouped.checkout, "rm", "--quiet", "k2/csrc/mps/context.mm")
     git(grouped.checkout, "commit", "--quiet", "-m", "context: nothing to say")
     grouped.ok("export")
-    assert "index" not in [check for _, _, check in support.findings(grouped)]
+    assert "index" not in [check for _, _, check in findings(grouped)]
 
 
 def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
@@ -187,7 +189,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
 
 
 @pytest.fixture
-def fixes(sandbox):
+def fixes(sandbox, user_name):
     """The sample series; the second patch is a group of fixes, with a patch for the series only."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
@@ -196,8 +198,7 @@ def fixes(sandbox):
     support.commit(sandbox.checkout, "more at head", {"k2/csrc/mps/context.mm": "// more\n"})
     sandbox.ok("export")
     assert "more-at-head.patch" in order.read_text()
-    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
-    support.write_cover_letters(sandbox, "device", "fixes-core")
+    write_cover_letters(sandbox, "device", "fixes-core")
     return sandbox
 
 
@@ -233,13 +234,13 @@ def test_only_a_patch_at_head_may_edit_what_its_own_group_adds():
 
 def test_lint_finds_a_status_that_does_not_fit_the_group(grouped):
     """Patches of the last group are not for k2, and patches of all other groups are."""
-    support.edit(grouped.root / f"patches/{support.MPS}", "Pending (", "Inappropriate (")
+    support.edit(grouped.root / f"patches/{MPS}", "Pending (", "Inappropriate (")
     found = re.findall("(.*?):.*does not fit", grouped.run("lint").stdout)
-    assert found == [f"patches/{name}" for name in (support.MPS, support.NEW)]
+    assert found == [f"patches/{name}" for name in (MPS, NEW)]
 
 
 def test_a_new_patch_has_a_status_that_fits_its_group(grouped):
-    support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
+    support.edit(grouped.checkout / CONTEXT, "line 20\n", "twenty\n")
     assert "the patch is in the group profiling; if it is for k2" in grouped.ok("new", "more")
     support.commit(grouped.checkout, "by git", {"k2/by_git.py": "1\n"})
     grouped.ok("export")
@@ -253,7 +254,7 @@ def test_a_new_patch_has_a_status_that_fits_its_group(grouped):
 def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
     """Follows the advice that `k2mps new` prints."""
     path = grouped.root / "patches/series"
-    support.edit(grouped.checkout / support.CONTEXT, "line 20\n", "twenty\n")
+    support.edit(grouped.checkout / CONTEXT, "line 20\n", "twenty\n")
     grouped.ok("new", "more")
     order = path.read_text().replace("\nmore.patch\n", "\n")
     path.write_text(order.replace("# profiling", "more.patch\n# profiling"))

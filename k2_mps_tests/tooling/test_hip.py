@@ -14,6 +14,7 @@ from k2mps.series import patch_folder
 
 from k2_mps_tests.hip import headers
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import Sandbox
 from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
@@ -60,7 +61,7 @@ def k2(tmp_path_factory, users_environment) -> Path:
     shutil.copy(ROOT / "upstream.toml", root)
     shutil.copytree(ROOT / "patches", root / "patches")
     variables = {**users_environment, "PYTHONPATH": str(support.TOOLS), "K2": ""}
-    done = support.ran(*support.Sandbox.command(None, "apply"), cwd=root, env=variables)
+    done = support.ran(*Sandbox.command(None, "apply"), cwd=root, env=variables)
     if done.returncode == 20:
         pytest.skip(f"upstream cannot be reached: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.support import git, snapshot
 
 ENVIRONMENTS = {
@@ -71,18 +71,18 @@ def _result(sandbox):
 
 
 def _circle(sandbox, reference, env=None):
-    before = support.patches(sandbox)
+    before = patches(sandbox)
     sandbox.ok("apply", env=env)
     assert _result(sandbox) == reference
     assert '"state": "applied"' in sandbox.ok("status", "--json", env=env)
     assert "already applied" in sandbox.ok("apply", env=env)
     sandbox.ok("export", env=env)
-    assert support.patches(sandbox) == before
+    assert patches(sandbox) == before
     # Without the old patches, an export writes the same patches.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
     sandbox.ok("export", env=env)
-    assert support.patches(sandbox) == before
+    assert patches(sandbox) == before
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -8,7 +8,8 @@ import pytest
 from k2mps.core import errors, pins
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import findings, git
+from k2_mps_tests.tooling.series_files import findings, git_commands
+from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
 CONTEXT = "patches/context-know-mps.patch"
@@ -34,7 +35,7 @@ def line_of(sandbox, path: str, text: str) -> int:
 
 def test_lint_needs_neither_a_checkout_nor_git(sound):
     shutil.rmtree(sound.checkout)
-    assert support.git_commands(sound, "lint") == []
+    assert git_commands(sound, "lint") == []
 
 
 def test_lint_finds_a_binary_file_and_a_missing_line_end(sandbox):

@@ -6,7 +6,9 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git, patches, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git, snapshot
 
 OTHER = "zz-new-name.patch"
 

@@ -13,7 +13,9 @@ from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.commits import style
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches
+from k2_mps_tests.tooling.sandbox import Sandbox
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 ROOT = support.TOOLS.parent
 REAL = project.Project(ROOT)
@@ -43,7 +45,7 @@ def clone(tmp_path_factory, users_environment):
 
     def run(*args, **env):
         variables = {**users_environment, "PYTHONPATH": str(support.TOOLS), "K2": "", **env}
-        return support.ran(*support.Sandbox.command(None, *args), cwd=root, env=variables)
+        return support.ran(*Sandbox.command(None, *args), cwd=root, env=variables)
 
     result = run("apply")
     if result.returncode == 20:

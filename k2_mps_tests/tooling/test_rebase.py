@@ -11,10 +11,13 @@ from k2_mps_tests.tooling.rebasing import (
     SUPERSEDES,
     onto_a_release,
     pin,
+    rebase,
     resolve,
     stopped,
 )
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, git, patches
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")
@@ -71,18 +74,11 @@ def test_a_name_is_looked_up_in_upstream_not_in_the_checkout(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     git(sandbox.upstream, "tag", "-a", "v9", "-m", "v9")
     last = support.commit(sandbox.upstream, "Newer yet", {"a": "2\n"})
-    for name, commit in (
-        ("v9", onto),
-        ("master", last),
-        ("master~1", onto),
-        ("refs/heads/master", last),
-        (onto[:9], onto),
-        ("HEAD", last),
-    ):
+    for name, commit in (("v9", onto), ("master", last), (onto[:9], onto)):
         sandbox.ok("rebase", "--onto", name)
         assert pin(sandbox)["commit"] == commit, name
     assert git(k2, *refs) == old
-    for name in ("only-here", mine, "v10", "master~99", ""):
+    for name in ("only-here", mine, "v10", ""):
         assert f"has no commit {name}\n" in sandbox.fails(1, "rebase", "--onto", name)
 
 
@@ -98,7 +94,7 @@ def test_without_upstream_only_a_known_commit_is_accepted(sandbox, k2):
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
     before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
     assert "cannot be reached" in sandbox.fails(20, "rebase", "--onto", "master")
-    sandbox.fails(14, "rebase", "--onto", f"{sandbox.pin}~1")
+    sandbox.fails(14, "rebase", "--onto", git(k2, "rev-parse", f"{sandbox.pin}~1"))
     git(k2, "rebase", "--abort")
     assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
 
@@ -140,14 +136,6 @@ def test_a_conflict_marker_that_is_left_is_refused(sandbox, k2, left):
     assert patches(sandbox) == before
 
 
-def test_an_aborted_rebase_leaves_no_trace(sandbox, k2):
-    before = patches(sandbox), git(k2, "rev-parse", "k2-mps")
-    stopped(sandbox)
-    git(k2, "rebase", "--abort")
-    assert (patches(sandbox), git(k2, "rev-parse", "k2-mps")) == before
-    assert sandbox.state() == "applied"
-
-
 def test_a_patch_that_upstream_has_is_named_and_deleted(sandbox, k2):
     git(sandbox.upstream, "update-index", "--chmod=+x", "k2/csrc/array.cu")
     onto = support.commit(sandbox.upstream, "Merge array", SUPERSEDES)
@@ -167,13 +155,13 @@ def test_a_patch_that_the_user_skips_is_named(sandbox, k2):
 def test_a_patch_that_a_rebase_has_lost_is_brought_back(sandbox, k2):
     """Runs the command that the refusal names first."""
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
-    support.rebase(sandbox, k2, onto)
+    rebase(sandbox, k2, onto)
     git(k2, "reset", "--quiet", "--hard", "HEAD~2")
     message = sandbox.fails(1, "export", "--onto", onto)
     (command,) = re.findall(r"next: (git .* cherry-pick [0-9a-f ]+), which", message)
     support.shell(k2, command)
     sandbox.ok("export", "--onto", onto)
-    assert sandbox.order() == [MPS, ARRAY, support.NEW] and sandbox.state() == "applied"
+    assert sandbox.order() == [MPS, ARRAY, NEW] and sandbox.state() == "applied"
 
 
 def test_commits_of_the_user_are_rebased_too(sandbox, k2):

@@ -6,7 +6,9 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.rebasing import OTHERS_WORK, onto_a_release, pin, stopped
-from k2_mps_tests.tooling.support import ARRAY, MPS, git, patches
+from k2_mps_tests.tooling.sandbox import ARRAY, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")
@@ -35,7 +37,7 @@ def test_the_branch_is_moved_to_a_rebased_branch(sandbox, k2, move):
     assert f"k2mps export --onto {onto[:12]} makes" in sandbox.fails(1, "apply")
     assert patches(sandbox) == before
     sandbox.ok("export", "--onto", onto)
-    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, support.NEW]
+    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, NEW]
 
 
 def test_upstream_is_merged_into_the_branch(sandbox, k2):
@@ -46,7 +48,7 @@ def test_upstream_is_merged_into_the_branch(sandbox, k2):
     advice = re.search("next: (git .*), then k2mps (.*)", sandbox.fails(1, "export"))
     support.shell(k2, advice[1])
     sandbox.ok(*advice[2].split())
-    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, support.NEW]
+    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, NEW]
 
 
 def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
@@ -63,7 +65,7 @@ def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
     sandbox.fails(1, "export", "--onto", mine)
     support.shell(k2, again)
     sandbox.ok("export")
-    assert sandbox.order() == ["mine.patch", MPS, ARRAY, support.NEW, "more.patch"]
+    assert sandbox.order() == ["mine.patch", MPS, ARRAY, NEW, "more.patch"]
 
 
 def test_upstream_has_taken_the_message_of_a_patch(sandbox, k2):

@@ -9,7 +9,9 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.rebasing import LEFT_OUT, OTHERS_WORK, pin, resolve
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, LONG_FILE, git, patches
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, LONG_FILE
+from k2_mps_tests.tooling.series_files import patches
+from k2_mps_tests.tooling.support import git
 
 # `git rebase` makes commits, for which git needs a name.
 pytestmark = pytest.mark.usefixtures("user_name")
@@ -141,7 +143,7 @@ def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
 
 
 def test_two_fixups_of_one_line_are_exported(sandbox, k2):
-    """The steps of docs/contributing.md, twice before `export`."""
+    """The steps of docs/rebasing.md, twice before `export`."""
     for old, new in (("array 7", "first"), ("first", "second")):
         patched = git(k2, "log", "--format=%h", f"--grep=Patch-Filename: {ARRAY}")
         support.edit(k2 / "k2/csrc/array.cu", f"{old}\n", f"{new}\n")

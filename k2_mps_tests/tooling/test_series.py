@@ -4,7 +4,7 @@ import pytest
 from k2mps.core import errors
 from k2mps.series import hunks, patch_folder, patch_text, series_file
 
-from k2_mps_tests.tooling.support import ARRAY, NEW
+from k2_mps_tests.tooling.sandbox import ARRAY, NEW
 
 IDS = ("1" * 40, "2" * 40)
 

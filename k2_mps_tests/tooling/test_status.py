@@ -6,6 +6,8 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.sandbox import CONTEXT, MPS
+from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.support import git, snapshot
 
 
@@ -48,18 +50,7 @@ def test_status_advises_no_command_that_deletes_what_replaced_a_file(sandbox, k2
     said = " ".join([*found["details"], found["next_command"]])
     assert "git stash, restore and checkout would delete it" in said
     assert "move what is there away" in found["next_command"]
-    assert "restore --staged" not in said and " stash;" not in said
-
-
-def test_status_brings_back_the_staged_version_of_a_deleted_file(sandbox, k2):
-    support.write(k2, {FILE: "mine\n"})
-    support.shell(k2, f"git add --all; rm {FILE}; git rm --quiet CMakeLists.txt")
-    [said] = [line for line in status(sandbox)["details"] if "of them deleted" in line]
-    support.shell(k2, re.search(r"(git -C \S+ restore -- )FILE", said)[1] + FILE)
-    assert (k2 / FILE).read_text() == "mine\n"
-    removed = re.search(r"or (restore .* -- )FILE, if git rm", said)[1]
-    support.shell(k2, f"git {removed} CMakeLists.txt")
-    assert (k2 / "CMakeLists.txt").exists()
+    assert " stash;" not in said
 
 
 def test_the_advice_names_one_file_although_its_name_is_a_pattern(sandbox, k2):
@@ -99,6 +90,11 @@ def test_status_lists_the_users_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
+def test_the_state_of_a_series_that_another_clone_of_k2_mps_has_applied(sandbox, k2):
+    git(k2, "update-ref", "-d", "refs/k2mps/applied")  # The other clone's record is elsewhere.
+    assert sandbox.state() == "applied by another version of the series"
+
+
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
     # The index records an older time for the file, so `git status` would update the index.
@@ -111,46 +107,9 @@ def test_status_changes_nothing(sandbox):
     assert (git_dir / "index").read_bytes() == index
 
 
-def test_status_during_a_rebase_by_the_user(sandbox):
-    sandbox.ok("apply")
-    k2 = sandbox.checkout
-    todo = {"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"}
-    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2", env=todo)
-    found = status(sandbox)
-    assert "a rebase is in progress" in found["details"]
-    assert found["next_command"].startswith(f"git -C {k2} rebase --continue, --skip, or --abort")
-    assert f"next: git -C {k2} rebase --continue, --skip, or --abort" in sandbox.ok("status")
-    git(k2, "rebase", "--abort")
-    assert status(sandbox)["next_command"] == ""
-
-
-# Kinds of the user's work, each as shell commands that do the work in the checkout.
-WORK = {
-    "an edit": "echo mine > k2/csrc/array.cu",
-    "a commit": "echo mine > mine; git add mine; git commit -qm mine",
-    "a commit elsewhere": (
-        "echo mine > mine; git add mine; git commit -qm mine; git checkout -q --detach HEAD~4"
-    ),
-}
-
-
-@pytest.mark.parametrize("script", WORK.values(), ids=WORK)
-def test_status_when_new_patches_arrived_beside_the_users_work(sandbox, k2, script):
-    """The branch lacks a change that was made in patches/, so `fold` and `export` would fail."""
-    support.shell(k2, script)
-    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
-    assert status(sandbox)["next_command"] == "k2mps apply"
-    result = sandbox.run("apply")
-    if "git" in script:
-        assert result.returncode == 1, result.stdout
-    else:  # The new patches do not touch the edited file, so the edit stays.
-        assert result.returncode == 0, result.stderr
-        assert (k2 / "k2/csrc/array.cu").read_text() == "mine\n"
-
-
 def test_status_after_a_new_that_was_killed_between_the_files_of_patches(sandbox, k2):
-    before = support.patches(sandbox)
-    support.edit(k2 / support.CONTEXT, "line 20\n", "twenty\n")
+    before = patches(sandbox)
+    support.edit(k2 / CONTEXT, "line 20\n", "twenty\n")
     ref = git(k2, "rev-parse", "refs/k2mps/applied")
     sandbox.ok("new", "more")
     git(k2, "update-ref", "refs/k2mps/applied", ref)
@@ -218,6 +177,10 @@ NEXT_STEPS = {
         "$edit; git -C build/k2 commit -qam mine; $change",
         "k2mps apply",
     ),
+    "a commit, HEAD elsewhere, and patches changed": (
+        "$edit; git -C build/k2 commit -qam mine; git -C build/k2 checkout -q $pin; $change",
+        "k2mps apply",
+    ),
     "a rebase that has stopped": (
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true",
         ENDINGS.format("rebase"),
@@ -259,7 +222,7 @@ NEXT_STEPS = {
 def test_the_next_step_of_each_state(sandbox, k2, script, step):
     git(sandbox.upstream, "checkout", "--quiet", "-b", "newer")
     newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
-    names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{support.MPS}';"
+    names = f"pin={sandbox.pin}; change='sed -i s/mps/metal/ patches/{MPS}';"
     names += f" edit='sed -i $a#mine {k2}/CMakeLists.txt';"
     support.shell(sandbox.root, f"{names} {script}")
     step = step.replace("K2", f"git -C {k2}").replace("NEWER", newer[:12])

@@ -8,7 +8,9 @@ from k2mps.core.project import Project
 from k2mps.series.series_file import GROUPS
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import git, patches, snapshot
+from k2_mps_tests.tooling.sandbox import ARRAY, MPS, NEW
+from k2_mps_tests.tooling.series_files import patches, write_cover_letters
+from k2_mps_tests.tooling.support import git, snapshot
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def k2(k2, sandbox):
     git's configuration names a user, and the page of cover letters has sections.
     """
     sandbox.config.write_text("[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n")
-    support.write_cover_letters(sandbox, "shared-memory", "device")
+    write_cover_letters(sandbox, "shared-memory", "device")
     return k2
 
 
@@ -57,17 +59,15 @@ def test_upstream_changes_neither_the_checkout_nor_patches(sandbox, k2):
     sandbox.ok("upstream")
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok("upstream", "--branch", "for-k2")
-    # The command fails before --check, which needs the environment of a build.
-    error = sandbox.fails(1, "upstream", "--check", "--branch", "for-k2")
-    assert "has a branch for-k2 already" in error
-    # The advice keeps the commits of the branch, and never renames the series' own branch.
-    (rename,) = re.findall("or (git .* branch -m for-k2 old-name), then", error)
-    support.shell(sandbox.root, rename)
-    sandbox.ok("upstream", "--branch", "for-k2")
-    assert git(k2, "rev-parse", "old-name")
-    own = sandbox.fails(1, "upstream", "--branch", "k2-mps")
-    assert own.endswith("next: give another name\n")
-    assert "not a valid branch name" in sandbox.fails(1, "upstream", "--branch", "no..name")
+    after = snapshot(k2)
+    # git refuses before --check, which needs the environment of a build.
+    for name, message in {
+        "for-k2": "a branch named 'for-k2' already exists",
+        "k2-mps": "a branch named 'k2-mps' already exists",
+        "no..name": "'no..name' is not a valid branch name",
+    }.items():
+        assert message in sandbox.fails(1, "upstream", "--check", "--branch", name)
+    assert snapshot(k2) == after
 
 
 def test_a_pull_request_needs_the_users_name(sandbox, k2):
@@ -106,9 +106,7 @@ def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     page += "\n## every group: x\n\n- Of all.\n"
     support.write(sandbox.root, {"docs/pull-requests.md": page})
     order = sandbox.root / "patches/series"
-    order.write_text(
-        f"# shared-memory: x\n{support.MPS}\n{support.ARRAY}\n# device: x\n{support.NEW}\n"
-    )
+    order.write_text(f"# shared-memory: x\n{MPS}\n{ARRAY}\n# device: x\n{NEW}\n")
     sandbox.ok("upstream", "--group", "device", "--squash", "--branch", "for-k2")
     assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     assert git(k2, "rev-parse", "for-k2~2") == sandbox.pin

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.support import ARRAY, CONTEXT, MPS, NEW, git
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
+from k2_mps_tests.tooling.support import git
 
 
 @pytest.fixture

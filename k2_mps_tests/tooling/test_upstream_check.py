@@ -4,6 +4,7 @@ import re
 import shutil
 
 from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.series_files import write_cover_letters
 from k2_mps_tests.tooling.stand_in import ROOT
 from k2_mps_tests.tooling.support import git
 
@@ -21,7 +22,7 @@ def test_a_pull_request_is_checked_commit_by_commit(buildable):
     }.items():
         support.commit(work, message, files)
     buildable.ok("export", "--k2", str(work))
-    support.write_cover_letters(buildable)
+    write_cover_letters(buildable)
     shutil.rmtree(buildable.root / "tools")
     (buildable.root / "tools").symlink_to(support.TOOLS)
     (buildable.root / "k2_mps_tests").mkdir()

@@ -208,9 +208,10 @@ def test_an_upgrade_from_the_page_of_k2_keeps_mps(tmp_path, program, others, kep
 
 def release(folder: Path) -> set[str]:
     """Writes a wheel for each torch and Python of a release; returns the wheels' names."""
-    words = (sys.executable, ROOT / "ci/wheel_matrix.py", "--all")
+    words = (sys.executable, ROOT / "ci/matrix.py", "--all")
     names = set()
-    for made in json.loads(support.output(*words).removeprefix("matrix="))["include"]:
+    lists = dict(line.split("=", 1) for line in support.output(*words).splitlines())
+    for made in json.loads(lists["wheels"])["include"]:
         torch = made["torch"]
         found = case(torch, f"1.24.4.post20250714+mps.cpu.torch{torch}")
         python = "cp" + made["python"].replace(".", "")

@@ -21,15 +21,23 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+# The action that prepares the jobs of the workflows.
+PREPARE = ROOT / ".github/actions/prepare/action.yml"
 # The workflows that the series adds to k2.
 OF_K2 = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
-# The workflows that may write issues, each with the condition of the job that does so.
+# The workflow that writes issues, as other workflows name it.
+ISSUE = "$/.github/workflows/issue.yml"
+# The workflows that call it, each with the condition of the job that does so.
 ISSUES = {
     "follow.yml": "needs.carry.outputs.findings != ''",
     "torch.yml": "needs.read.outputs.news == 'true'",
 }
 # The exit statuses with which the programs of these workflows report findings.
-FINDINGS = {"follow.yml": errors.CheckFailedError.exit_code, "torch.yml": 1}
+FINDINGS = {
+    "follow.yml": errors.CheckFailedError.exit_code,
+    "mutants.yml": errors.CheckFailedError.exit_code,
+    "torch.yml": 1,
+}
 EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
 PROGRAM = ".venv/bin/k2mps "
 
@@ -39,19 +47,33 @@ def loaded(path: Path) -> dict:
 
 
 def steps(path: Path) -> list[dict]:
-    return [step for job in loaded(path)["jobs"].values() for step in job["steps"]]
+    return [step for job in loaded(path)["jobs"].values() for step in job.get("steps", ())]
 
 
 def scripts() -> list[str]:
-    found = [step["run"] for path in WORKFLOWS for step in steps(path) if "run" in step]
+    every = [step for path in WORKFLOWS for step in steps(path)]
+    every += loaded(PREPARE)["runs"]["steps"]
+    found = [step["run"] for step in every if "run" in step]
     assert len(found) > 10
     return found
 
 
-@pytest.mark.parametrize("name", sorted(ISSUES))
+@pytest.mark.parametrize("name", FINDINGS)
 def test_findings_do_not_fail_the_job_that_looks_for_them(name):
-    accepted = re.findall(r"case \$status in 0 \| (\d+)\) ;;", (FOLDER / name).read_text())
-    assert accepted == [str(FINDINGS[name])]
+    accepted = re.findall(r"ci/findings (\d+) ", (FOLDER / name).read_text())
+    assert set(accepted) == {str(FINDINGS[name])}
+
+
+@pytest.mark.parametrize(
+    "status, found", [(0, "findings=false\n"), (7, "findings=true\n"), (1, "")]
+)
+def test_one_status_of_a_program_means_findings(status, found, tmp_path):
+    environment = {**os.environ, "GITHUB_OUTPUT": str(tmp_path / "output")}
+    (tmp_path / "output").touch()
+    command = [ROOT / "ci/findings", "7", "bash", "-c", f"echo said; exit {status}"]
+    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert (ran.returncode, ran.stdout) == (status if not found else 0, "said\n")
+    assert (tmp_path / "output").read_text() == found
 
 
 @pytest.mark.parametrize("status", [0, 1, 3])
@@ -64,11 +86,13 @@ case $* in
   *) echo "torch 9"; exit {status} ;;
 esac
 """
-    support.write(tmp_path, {".venv/bin/python": python})
-    (tmp_path / ".venv/bin/python").chmod(0o755)
+    findings = (ROOT / "ci/findings").read_text()
+    support.write(tmp_path, {".venv/bin/python": python, "ci/findings": findings})
+    for name in (".venv/bin/python", "ci/findings"):
+        (tmp_path / name).chmod(0o755)
     environment = {**os.environ, "GITHUB_OUTPUT": str(tmp_path / "output")}
     ran = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment)
-    assert ran.returncode == (0 if status < 2 else 1)
+    assert ran.returncode == (0 if status < 2 else status)
     assert "torch 9\n" in (tmp_path / "facts.md").read_text()
 
 
@@ -77,26 +101,73 @@ def workflow(request) -> Path:
     return request.param
 
 
-@pytest.mark.parametrize(
-    "linter",
-    [
-        # zizmor checks the form of all keys, and security: for example, a workflow must name each
-        # action by its commit.
-        ["zizmor", "--offline", "--no-progress", "--color=never"],
-        # actionlint checks expressions and their types, the key `needs` of jobs, runners and
-        # inputs.  With these options, it runs neither shellcheck nor pyflakes.
-        ["actionlint", "-no-color", "-oneline", "-shellcheck=", "-pyflakes="],
-    ],
-    ids=lambda linter: linter[0],
-)
+@pytest.mark.parametrize("path", [*WORKFLOWS, PREPARE, *OF_K2], ids=lambda path: path.name)
+def test_zizmor_finds_nothing(path):
+    """zizmor checks the form of all keys, and security: a workflow names each action by commit."""
+    program = Path(sys.prefix, "bin/zizmor")
+    support.output(program, "--offline", "--no-progress", "--color=never", path, cwd=ROOT)
+
+
 @pytest.mark.parametrize("path", [*WORKFLOWS, *OF_K2], ids=lambda path: path.name)
-def test_linters_find_nothing(path, linter):
-    support.output(Path(sys.prefix, "bin", linter[0]), *linter[1:], path, cwd=ROOT)
+def test_actionlint_finds_nothing(path):
+    """actionlint checks expressions and their types, the key `needs` of jobs, runners and inputs.
+
+    With these options, actionlint runs neither shellcheck nor pyflakes.
+    """
+    program = Path(sys.prefix, "bin/actionlint")
+    support.output(program, "-no-color", "-oneline", "-shellcheck=", "-pyflakes=", path, cwd=ROOT)
 
 
 def triggers(path: Path) -> dict:
     # YAML 1.1 reads the key "on" as true.
     return loaded(path)[True]
+
+
+GH = """#!/bin/sh
+echo $* >> "$SAID"
+[ "$2" != list ] || echo '[{"number": 7, "title": "as before"}, {"number": 8, "title": "old"}]'
+"""
+
+
+@pytest.mark.parametrize(
+    "title, close, commands",
+    [
+        ("new", False, ["issue create --title new --body-file text.md"]),
+        ("new", True, []),
+        ("old", False, ["issue edit 8 --body-file text.md"]),
+        ("old", True, ["issue edit 8 --body-file text.md", "issue close 8"]),
+    ],
+)
+def test_one_issue_of_a_title_is_opened_then_updated_then_closed(title, close, commands, tmp_path):
+    [step] = [step for step in steps(FOLDER / Path(ISSUE).name) if "run" in step]
+    support.write(tmp_path, {"bin/gh": GH})
+    (tmp_path / "bin/gh").chmod(0o755)
+    values = {
+        **dict.fromkeys(step["env"], "x"),
+        "CLOSE": str(close).lower(),
+        "STATE": "open",
+        "TEXT": "text.md",
+        "TITLE": title,
+        "SAID": str(tmp_path / "said"),
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+    }
+    # GitHub runs each step so.
+    support.output("bash", "-e", "-c", step["run"], cwd=tmp_path, env=values)
+    listed, *others = (tmp_path / "said").read_text().splitlines()
+    assert listed.startswith("issue list --state open ") and others == commands
+
+
+@pytest.mark.parametrize("name", sorted(ISSUES))
+def test_the_text_of_an_issue_is_in_the_artifact_of_the_job_before(name):
+    jobs = loaded(FOLDER / name)["jobs"]
+    [call] = [job for job in jobs.values() if job.get("uses") == ISSUE]
+    [artifact] = [
+        step["with"]
+        for step in jobs[call["needs"]]["steps"]
+        if "upload-artifact" in step.get("uses", "")
+    ]
+    assert call["with"]["artifact"] == artifact["name"]
+    assert call["with"]["text"] in artifact["path"].split()
 
 
 def test_each_change_runs_all_suites():
@@ -107,10 +178,15 @@ def test_each_change_runs_all_suites():
 
 
 def test_every_group_is_checked_without_the_groups_after_it():
-    job = loaded(FOLDER / "ci.yml")["jobs"]["pull-requests"]
-    assert job["strategy"]["matrix"]["group"] == [
-        *filter(series_file.is_for_k2, series_file.GROUPS)
-    ]
+    jobs = loaded(FOLDER / "ci.yml")["jobs"]
+    assert jobs["plan"]["outputs"]["groups"] == "${{ steps.plan.outputs.groups }}"
+    assert jobs["pull-requests"]["strategy"]["matrix"] == {
+        "group": "${{ fromJSON(needs.plan.outputs.groups) }}"
+    }
+    _, groups = series_file.parse((ROOT / "patches/series").read_bytes())
+    every = [*dict.fromkeys(groups.values())]
+    assert json.loads(planned()["groups"]) == [*filter(series_file.is_for_k2, every)]
+    assert len(every) > 20
 
 
 def test_every_change_except_of_pages_makes_wheels():
@@ -156,6 +232,18 @@ def test_the_notes_of_a_release_have_the_commands_that_install_it(tmp_path):
         assert f"\npip install k2==1.24+mps.cpu.torch{torch} -f {page}\n" in said
 
 
+def test_the_page_of_wheels_is_searched_for_the_tags_of_one_of_them(tmp_path):
+    [run] = [step["run"] for step in steps(FOLDER / "wheels.yml") if "pip download" in str(step)]
+    wheel = "dist/k2-1.24+mps.cpu.torch2.15.0-cp313-cp313-macosx_15_0_arm64.whl"
+    programs = {f".venv/bin/{name}": "#!/bin/sh\necho $*\n" for name in ("k2mps", "python")}
+    support.write(tmp_path, {**programs, wheel: ""})
+    for name in programs:
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "RUNNER_TEMP": "temp"}
+    said = support.output("bash", "-e", "-c", run, cwd=tmp_path, env=environment)
+    assert " --platform macosx_15_0_arm64 --python-version 313 " in said
+
+
 def test_a_push_takes_at_most_four_macs():
     """A fork's first push to main starts all workflows."""
     wheels = loaded(FOLDER / "wheels.yml")["jobs"]
@@ -173,11 +261,15 @@ def test_no_job_may_write_except_for_issues_and_releases(workflow):
     assert text["permissions"] == {}
     for name, job in text["jobs"].items():
         assert job["permissions"], name
-        assert job["timeout-minutes"], name
         writes = {right for right, value in job["permissions"].items() if value == "write"}
-        if workflow.name in ISSUES and writes == {"issues"}:
-            # A job that may write issues runs no code of the repository or of other jobs.
+        if "uses" in job:
+            assert (job["uses"], writes) == (ISSUE, {"issues"})
             assert job["if"] == ISSUES[workflow.name]
+            continue
+        assert job["timeout-minutes"], name
+        if workflow.name == Path(ISSUE).name:
+            # A job that may write issues runs no code of the repository or of other jobs.
+            assert (*triggers(workflow), *writes) == ("workflow_call", "issues")
             uses = [step["uses"].split("@")[0] for step in job["steps"] if "uses" in step]
             assert uses == ["actions/download-artifact"]
         elif writes:
@@ -213,9 +305,14 @@ def test_the_programs_of_the_tests_exist():
     assert all(map(find_spec, modules))
 
 
+def planned(*options: str) -> dict[str, str]:
+    """Returns the outputs of ci/matrix.py, which knows the tool without its packages."""
+    program = [sys.executable, "-I", ROOT / "ci/matrix.py", *options]
+    return dict(line.split("=", 1) for line in support.output(*program).splitlines())
+
+
 def matrix(*options: str) -> list[dict[str, str]]:
-    text = support.output(sys.executable, ROOT / "ci/wheel_matrix.py", *options)
-    return json.loads(text.removeprefix("matrix="))["include"]
+    return json.loads(planned(*options)["wheels"])["include"]
 
 
 def pairs(*options: str) -> set[tuple[str, str]]:
@@ -268,11 +365,13 @@ def test_the_page_explains_each_file_of_ci():
 
 
 def test_the_page_quotes_what_makes_each_product():
-    """A cell that links a file has the form "[NAME](FILE): `QUOTE`, `QUOTE`; REMARK"."""
+    """A row whose second cell links a file quotes parts of the file in its third cell."""
     quotes = []
-    for _, cell in table_of("## Each product is made from the real tree"):
-        for file, text in re.findall(r"\[[^]]+\]\(([^)]+)\): ([^;]+)", cell):
+    for _, where, command, _ in table_of("## Each product is made from the real tree"):
+        for file in re.findall(r"\[[^]]+\]\(([^)]+)\)", where):
             script = " ".join((ROOT / "ci" / file).read_text().replace("\\\n", " ").split())
-            quotes += [(file, quote, quote in script) for quote in re.findall("`([^`]+)`", text)]
+            found = re.findall("`([^`]+)`", command)
+            assert found, where
+            quotes += [(file, quote, quote in script) for quote in found]
     assert len(quotes) > 20
     assert [quote for quote in quotes if not quote[2]] == []

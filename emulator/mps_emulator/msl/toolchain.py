@@ -136,8 +136,11 @@ _CHECK_RACES = """
 """.split()
 
 
-def compile_command(clang, fast_math, cpu, source, output, check_races=False):
-    """Returns the command that compiles `source`, a file of rewritten text, to a shared object."""
+def compile_command(clang, fast_math, cpu, source, output, check_races=False, objects=()):
+    """Returns the command that compiles `source`, a file of rewritten text, to a shared object.
+
+    objects: the paths of compiled files, which the command links too.
+    """
     return [
         clang,
         *dialect_options(fast_math),
@@ -146,10 +149,27 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False):
         source,
         "-x",
         "none",
+        *objects,
         "-o",
         output,
         *link_options(),
     ]
+
+
+def bitcode_command(clang, cpu, source, output, check_races):
+    """Returns the command that compiles `source`, a file of rewritten text, to bitcode."""
+    options = [*dialect_options(False), "-DMSL_CODE", *host_options(cpu, check_races)]
+    return [clang, *options, "-emit-llvm", "-c", source, "-o", output]
+
+
+def compile_ir_command(clang, cpu, source, output, check_races, functions):
+    """Returns the command that compiles LLVM's IR for the host.
+
+    functions: the path of the bitcode of functions that the IR may call.
+    """
+    options = ["-x", "ir", "-w", *host_options(cpu, check_races)]
+    linked = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", functions]
+    return [clang, *options, *linked, "-c", source, "-o", output]
 
 
 def host_options(cpu, check_races):

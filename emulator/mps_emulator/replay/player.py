@@ -232,10 +232,15 @@ class Player:
         self._buffers = {id_: machine.allocate(size) for id_, size in recording.sizes.items()}
         self.expected = recording.poisoned()
         for id_, content in self.expected.items():
-            self._set(id_, content)
+            self.set_content(id_, content)
 
-    def _set(self, buffer, content, offset=0):
+    def set_content(self, buffer, content, offset=0):
+        """Writes an array of uint8 into the buffer with this id."""
         self._machine.write(self._buffers[buffer], offset, content)
+
+    def buffer_of(self, id_):
+        """Returns the machine's buffer with this id."""
+        return self._buffers[id_]
 
     def read(self, buffers):
         """Returns the present contents of the buffers with these ids, {id: array}."""
@@ -272,11 +277,11 @@ class Player:
         for command in self._recording.commands:
             for buffer, offset, content in self._recording.changes(command, "before"):
                 self.expected[buffer][offset : offset + len(content)] = content
-                self._set(buffer, content, offset)
+                self.set_content(buffer, content, offset)
             if command["kind"] not in _DONE:
                 continue
             for buffer in wrong.intersection(uses(command)):
-                self._set(buffer, self.expected[buffer])
+                self.set_content(buffer, self.expected[buffer])
                 wrong.discard(buffer)
             self.do(command)
             for buffer, offset, content in self._recording.changes(command, "after"):
@@ -327,16 +332,16 @@ class Sequence:
                 self.writers[buffer] = command
             self.steps.append((command, lambda command=command: player.do(command)))
         for buffer, image in images.items():
-            player._set(buffer, image)
+            player.set_content(buffer, image)
             if buffer in changed:
                 pristine = machine.allocate(len(image))
                 machine.write(pristine, 0, image)
-                self._pristine.append((pristine, player._buffers[buffer], len(image)))
+                self._pristine.append((pristine, player.buffer_of(buffer), len(image)))
 
     def _stand_in(self, player, buffer, offset, content):
         staged = self._machine.allocate(len(content))
         self._machine.write(staged, 0, content)
-        to = player._buffers[buffer]
+        to = player.buffer_of(buffer)
         self.steps.append((None, lambda: self._machine.copy(staged, 0, to, offset, len(content))))
 
     def restore(self):

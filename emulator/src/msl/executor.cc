@@ -130,8 +130,7 @@ void Executor::CheckThreadgroupBuffers() const {
       if (static_cast<unsigned char>(behind[i]) == kPoison) continue;
       Fatal(
           "kernel '%s', threadgroup (%u, %u, %u): a thread wrote to byte %zu "
-          "of "
-          "the threadgroup memory at index %d, which has %zu bytes: pass the "
+          "of the threadgroup memory at index %d, which has %zu bytes: pass the "
           "number of bytes that the kernel uses to "
           "setThreadgroupMemoryLength:atIndex:",
           kernel_->name, launch_.threadgroup_position[0],

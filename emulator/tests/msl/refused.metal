@@ -253,3 +253,10 @@ kernel void k(device float *a) {
 #if 1
  ^
 kernel void k(device float *a) {}
+//// template_without_parameters: expected unqualified-id
+template { int x; };
+         ^
+//// the_end_of_the_file_in_a_class: expected ';' at end of declaration list
+struct S {
+  void f()
+         ^

@@ -22,6 +22,14 @@ PROGRAMS = [
         [0, 0, 3, 8],
     ),
     (
+        # The instantiation has the words `template` and `class`, but no template parameter.
+        "an_explicit_instantiation_of_a_class",
+        "template <typename T> class Box { public: Box(T x) : value(x) {} T value; };"
+        "template class Box<float>;",
+        "out[0] = Box<float>(2.0f).value;",
+        [2],
+    ),
+    (
         # The suffix of a bfloat has the letters of two digits.
         "hexadecimal_literals",
         "",

@@ -77,3 +77,13 @@ def test_a_continued_line(metal):
 
 def test_no_newline_at_the_end(metal):
     metal.compile("kernel void k(device float *a) { a[0] = 1; }")
+
+
+def test_an_error_in_a_template_is_reported_once(metal):
+    """clang reports the error for each type with which the program uses the template."""
+    function = 'template <typename T> T f(T x) {\n  static_assert(sizeof(T) == 8, "8 bytes");\n'
+    function += "  return x;\n}\n"
+    kernel = "kernel void k(device float *a, device int *b) { a[0] = f(a[1]) + f(b[1]); }\n"
+    diagnostics = metal.refusal(function + kernel)
+    assert diagnostics.count("error: 8 bytes") == 1
+    assert diagnostics.endswith("1 error generated.\n")

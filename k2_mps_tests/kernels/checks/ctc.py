@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, fit_instance, ints
+from k2_mps_tests.kernels.case import EPS, UNTOUCHED, Buffer, Case, fit_instance, ints
 from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS, SYMBOLS, pass_of
 from k2_mps_tests.kernels.checks.two_float import path_sums_of
 from k2_mps_tests.kernels.graphs import Graphs, random_arcs, with_padding
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
-EPS = float(np.finfo(np.float32).eps)
 Number = enumeration("ctc.h", "CtcBuffer")
 PARAMS = layout("ctc.h", "CtcParams")
 SIZES = enumerators("ctc.h")

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case, ints
+from k2_mps_tests.kernels.case import EPS, Buffer, Case, ints
 from k2_mps_tests.kernels.checks.intersect_dense import COLUMNS
 from k2_mps_tests.kernels.lattices import (
     LANES,
@@ -21,7 +21,6 @@ Number = enumeration("lattice.h", "LatticeBuffer")
 PARAMS = layout("lattice.h", "LatticeParams")
 PATH_PARAMS = layout("lattice.h", "BestPathsParams")
 NONEMPTY = 2
-EPS = np.finfo(np.float32).eps
 
 
 def cases():

@@ -26,13 +26,12 @@ import math
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
+from k2_mps_tests.kernels.case import EPS, UNTOUCHED, Buffer, Case
 from k2_mps_tests.kernels.runner import values
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("mutual_information.h", "MutualInformationBuffer")
 PARAMS = layout("mutual_information.h", "MutualInformationParams")
-EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
 
 SIMD = 32

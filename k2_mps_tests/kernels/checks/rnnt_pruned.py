@@ -107,7 +107,7 @@ class Problem:
         self.blank = 0 if self.hat else C - 1
         self.valid = np.where(np.arange(B) == (B - 1 if self.wrong else B), np.nan, 1)
         if self.wrong == "symbol":
-            self.symbols[-1, -1] = self.blank  # which the kernel reads in its place
+            self.symbols[-1, -2:] = self.blank  # which the kernel reads in their place
         self.px_columns = T + (self.kind == REGULAR)
         self.px_grad = random.random((B, S, self.px_columns)).astype(np.float32)
         self.py_grad = random.random((B, S + 1, T)).astype(np.float32)
@@ -139,8 +139,8 @@ class Problem:
         """Returns the arguments that all kernels but rnnt_reduce have, except the parameters."""
         symbols, ranges = self.symbols.copy(), self.ranges.copy()
         if self.wrong == "symbol":
-            # An element with this index is outside of the memory of the logits.
-            symbols[-1, -1] = self.logits.size
+            # Elements with these indexes are outside of the memory of the logits.
+            symbols[-1, -2:] = -self.logits.size, self.logits.size
         if self.wrong == "range":
             ranges[-1, -1, -1] -= 1
         return {
@@ -206,8 +206,8 @@ class Problem:
         return Case(self.name, "rnnt_pruned_rows", groups, THREADS, buffers)
 
     def backward_case(self):
-        z, _, _ = self._scores()
-        lse = np.where(np.isnan(z), UNTOUCHED, z)
+        # The forward pass writes nothing for a row outside of the boundary, where `lse` is NaN.
+        lse, _, _ = self._scores()
         row_grads = self._row_grads()
         grad = _gradient(
             self.logits,

@@ -8,10 +8,9 @@ has three parts, and each part is a sum of three terms with such an error.
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.case import EPS, UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.rnnt import PROBLEMS, SIMD, THREADS, TILE, Number
 
-EPS = float(np.finfo(np.float32).eps)
 ROWS = THREADS // SIMD
 
 

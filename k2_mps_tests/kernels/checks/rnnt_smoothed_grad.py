@@ -1,8 +1,8 @@
 """Cases of the kernels that compute the gradients of rnnt_loss_smoothed.
 
-Tolerances: a gradient is a sum of products.  A product has one factor that is a gradient of px or
-py, at most 1.5.  All other factors are probabilities, with the relative error of exp(), see
-rnnt_smoothed.py.
+Tolerances: a gradient is a sum of products.  One factor of each product is a gradient of px or py,
+whose magnitude is at most 1.5.  All other factors are probabilities, with the relative error of
+exp(), see rnnt_smoothed.py.
 """
 
 import numpy as np

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from k2mps.core import errors
-from k2mps.core.git import quoted
 from k2mps.core.objects import TREE_MODE, Entry, importable
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import AUTHOR, Patch
 from k2mps.series.series_file import is_fix, is_for_k2, stands_alone
-from k2mps.stack.checkout import BRANCH, Checkout, Commit
+from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_date, pick
 from k2mps.stack.transaction import begin
 
@@ -58,7 +57,7 @@ def make(
         alone = is_fix(group) and not in_series
         chosen = _chosen(series, group, alone)
         pin = transaction.pin
-        commits = checkout.commits(f"{pin.commit}..{transaction.tip()}")
+        commits = checkout.commits(f"{pin.commit}..{transaction.tip}")
         pairs = _with_needed([*zip(commits, series.patches)], chosen, alone)
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
@@ -149,20 +148,6 @@ def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]])
             )
         tree = picked.tree
     return tree
-
-
-def check_branch(checkout: Checkout, name: str) -> None:
-    """Raises an error if git cannot make a branch of this name."""
-    git = checkout.git
-    if git.succeeds("show-ref", "--verify", "--quiet", f"refs/heads/{name}"):
-        # Not `git branch -D`, which also deletes the reflog: the branch may have the user's work.
-        rename = f"{checkout.git_command} branch -m {quoted(name)} old-name"
-        keep = "" if name == BRANCH else f"; or {rename}, then the same command again"
-        raise errors.K2mpsError(
-            f"{checkout.directory} has a branch {name} already",
-            next_command=f"give another name{keep}",
-        )
-    git.bytes("check-ref-format", "--branch", name)
 
 
 def _message(patch: Patch) -> str:

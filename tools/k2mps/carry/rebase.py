@@ -28,20 +28,15 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     with begin(project, checkout) as transaction:
         checkout.check_at_rest()
         _check_series(transaction)
-        transaction.check_head(transaction.tip())
+        transaction.check_head()
         tip = transaction.head.tip
         picked = checkout.commits(f"{transaction.pin.commit}..{tip}")
         for commit in (onto, tip):  # git checks out both, if HEAD is elsewhere.
             transaction.check_in_the_way(commit, picked)
         _check_messages(checkout, picked)
         changed = checkout.changed_files()
-        checkout.check_merged(changed.unmerged)
-        paths = {
-            path
-            for to in (tip, onto)
-            for path in checkout.changed_paths(transaction.pin.commit, to)
-        }
-        checkout.check_attributes(paths, in_rebase=True)
+        checkout.check_at_rest(changed.unmerged, "conflicts")
+        checkout.check_merge(transaction.pin.commit, tip, onto)
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
         checkout.reporter.info(f"+ {shlex.join(command)}")
@@ -97,8 +92,8 @@ def _check_messages(checkout: Checkout, commits: Sequence[Commit]) -> None:
             raise errors.K2mpsError(
                 f"a line of the message of commit {commit} begins with {mark}",
                 why="git drops the line if it stops at this commit",
-                next_command=f"{checkout.git_command} config core.commentChar auto, so that git"
-                " takes another letter; then the same command again",
+                next_command=f"{checkout.git_command} config commit.cleanup scissors, so that git"
+                " keeps such lines; then the same command again",
             )
 
 

@@ -4,7 +4,6 @@ A command imports most modules only when it runs, because an import at the top w
 commands.
 """
 
-import dataclasses
 import itertools
 from pathlib import Path
 
@@ -15,32 +14,8 @@ from k2mps.cli import patches, wheels
 from k2mps.cli.session import Session, build_options, command, device_option, k2_option
 from k2mps.core import errors
 
-# The order of the commands in --help.
-_ORDER = (
-    "status",
-    "doctor",
-    "lint",
-    "apply",
-    "build",
-    "test",
-    "new",
-    "fold",
-    "export",
-    "rebase",
-    "upstream",
-    "wheel",
-)
-
-
-class _InOrder(click.Group):
-    """Lists the commands in the order of _ORDER."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return list(_ORDER)
-
 
 @click.group(
-    cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     invoke_without_command=True,
 )
@@ -59,14 +34,10 @@ def main(context: click.Context, verbose: bool) -> None:
 
 def _status_of(session: Session):
     """Returns the `Status` of the checkout."""
-    from k2mps.stack import clone, status
+    from k2mps.stack import status
 
-    upstream, checkout = session.upstream, session.existing_if_any()
-    shown = status.of_checkout(session.project, upstream, checkout)
-    if checkout is None and session.k2:
-        command = clone.by_hand(upstream.pin, session.directory)
-        return dataclasses.replace(shown, next_command=command)
-    return shown
+    checkout = session.existing() if session.directory.is_dir() else None
+    return status.of_checkout(session.project, session.upstream, checkout)
 
 
 def _show_status(session: Session) -> None:

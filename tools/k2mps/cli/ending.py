@@ -14,14 +14,11 @@ from k2mps.core import errors, git, interrupts
 
 def run() -> None:
     """Runs the command line, and ends the process."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # The shell has closed the stream, as by `>&-`.
-            setattr(sys, name, open(os.devnull, "w"))
-        getattr(sys, name).reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     session = Session()
     try:
         status = _status(session)
-        interrupts.ignore()
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
         advice = session.with_options(error.next_command)
         advice = f"\n  next: {advice}" if advice else ""
@@ -70,8 +67,13 @@ def _last_words(text: str) -> None:
 
 def _as_error(error: Exception) -> errors.K2mpsError:
     """Returns an error of the tool for an exception that the tool did not expect."""
-    if shutil.which("git") is None:  # Without git, GitPython cannot be imported.
-        return git.missing()
+    if shutil.which("git") is None:
+        return errors.RequirementMissingError(
+            "there is no git on the PATH",
+            why="k2mps uses git for all that it does with k2",
+            next_command="install git, by apt install git, dnf install git or"
+            " xcode-select --install; then run the same command again",
+        )
     if isinstance(error, OSError):
         return _of_the_system(error)
     if {"-v", "--verbose"} & {*sys.argv[1:2]}:
@@ -87,21 +89,10 @@ def _as_error(error: Exception) -> errors.K2mpsError:
 
 
 def _of_the_system(error: OSError) -> errors.K2mpsError:
-    """Returns the tool's error, with a remedy, for an error of the operating system."""
+    """Returns the tool's error for an error of the operating system."""
     message = error.strerror or str(error)
     if error.filename:
         message += f": {error.filename}"
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return errors.too_many_files(error.filename or "k2mps")
-    writable = "make it, or its folder, readable and writable"
-    remedies = {
-        errno.EPIPE: "let the other program read all of the output",
-        errno.EFBIG: errors.LARGER_FILES,
-        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), writable),
-        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
-        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move it away"),
-    }
-    remedy = remedies.get(error.errno, "correct that")
-    if "temporary directory" in message:  # Python found no folder in which it can write a file.
-        remedy = "free some space there, or name another folder in TMPDIR"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "temporary directory" in message
+    remedy = "free some space" if full else "correct that"
     return errors.K2mpsError(message, next_command=f"{remedy}, then run the same command again")

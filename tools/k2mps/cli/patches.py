@@ -78,7 +78,7 @@ def new_command(session: Session, subject: str, body: str, paths: tuple[str, ...
     checkout = session.existing()
     plan = authoring.new(session.project, checkout, subject, body, paths)
     _show_written(session, plan)
-    group = plan.series.last_group
+    group = series_file.last_group(plan.series.groups)
     if not series_file.is_for_k2(group):
         session.console.info(
             f"the patch is in the group {group}; if it is for k2, move its line in patches/series"
@@ -192,14 +192,12 @@ def upstream_command(
     if quick and not check:
         raise click.UsageError("--quick is an option of --check")
     checkout = session.obtain()
-    if branch:
-        pull_request.check_branch(checkout, branch)
     request = pull_request.make(session.project, checkout, group or "", squash, in_series)
+    if branch:
+        checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     if check:
         words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]
         program.COMMITS.run(session.environment, words)
-    if branch:
-        checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     session.console.output(request.cover.rstrip("\n"))
     if branch:
         session.console.info(f"next: {checkout.git_command} push YOUR_FORK {quoted(branch)}")

@@ -93,16 +93,10 @@ class Session:
         return clone.locate(self.project, self.k2)
 
     def existing(self) -> Checkout:
-        """Returns the checkout; raises CheckoutMissingError if there is none."""
-        from k2mps.stack import checkout, clone
+        """Returns the checkout; see `clone.existing`."""
+        from k2mps.stack import clone
 
-        if self.k2:
-            return clone.chosen(self.project, self.upstream.pin, self.k2, self.console)
-        return checkout.Checkout(self.directory, self.console)
-
-    def existing_if_any(self) -> Checkout | None:
-        """Returns the checkout, or None if its directory does not exist."""
-        return self.existing() if self.directory.is_dir() else None
+        return clone.existing(self.project, self.upstream.pin, self.k2, self.console)
 
     def obtain(self) -> Checkout:
         """Returns the checkout, with the pinned commit in its repository; see `clone.obtain`."""

@@ -40,10 +40,6 @@ class SeriesError(K2mpsError):
     """A file of patches/ is malformed, is listed by no patch, or is listed by several patches."""
 
 
-class CheckoutMissingError(K2mpsError):
-    """The command needs a k2 checkout, and there is none."""
-
-
 class ConflictError(K2mpsError):
     """A patch does not apply, or git has stopped a rebase."""
 
@@ -101,23 +97,6 @@ class InterruptedRunError(BaseException):
         self.exit_code = 128 + signal_number
 
 
-def too_many_files(program: str) -> K2mpsError:
-    """Returns the error for a process that cannot open more files.
-
-    Args:
-      program: the program, or a file that could not be opened.
-    """
-    return K2mpsError(
-        f"{program}: too many open files",
-        why="the shell allows a process few open files: ulimit -n",
-        next_command="ulimit -n 1024, then run the same command again",
-    )
-
-
-# What to do if the shell's limit has stopped a process that wrote a large file.
-LARGER_FILES = "ulimit -f unlimited, because the shell limits the size of files"
-
-
 def ended_by_signal(program: str, status: int, next_command: str = "") -> K2mpsError:
     """Returns the error for a child process that a signal has ended.
 
@@ -126,13 +105,10 @@ def ended_by_signal(program: str, status: int, next_command: str = "") -> K2mpsE
       status: its exit status as Python gives it: minus the number of the signal.
       next_command: what to do next; empty for the same command again.
     """
-    number = -status
-    limit = number == signal.SIGXFSZ
     return K2mpsError(
-        f"{program} was ended by signal {number}, {signal.strsignal(number) or 'unknown'}",
-        why="" if limit else "another program or the system ended it; perhaps memory ran out",
-        next_command=next_command
-        or f"{f'{LARGER_FILES}; then ' if limit else ''}run the same command again",
+        f"{program} was ended by signal {-status}, {signal.strsignal(-status) or 'unknown'}",
+        why="another program or the system ended it; perhaps memory ran out, or a limit is too low",
+        next_command=next_command or "run the same command again",
     )
 
 

@@ -45,8 +45,6 @@ _SETTINGS = {
     "core.splitIndex": "false",
     # `git status` fails if the user's file is missing.
     "diff.orderFile": os.devnull,
-    # A rebase must be able to clone the checkout, even if the user's settings forbid local clones.
-    "protocol.file.allow": "always",
     "submodule.recurse": "false",
 }
 
@@ -141,24 +139,20 @@ class Git:
           environment: further environment variables for the command.
         Raises:
           BusyError: another git command has locked a file.
-          K2mpsError: a signal has ended git, the disk is full, or too many files are open.
-          RequirementMissingError: git is not installed.
+          K2mpsError: a signal has ended git, or the disk is full.
         """
         self.reporter.command(["git", *map(redacted, args)])
-        try:
-            with process.started(
-                ["git", *self._options, *args],
-                grace=10,
-                cwd=self.directory,
-                env={**self._environment(), **(environment or {})},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            ) as command:
-                stdout, stderr = command.communicate(stdin)
-        except FileNotFoundError as error:
-            raise missing() if error.filename == "git" else error from None
+        with process.started(
+            ["git", *self._options, *args],
+            grace=10,
+            cwd=self.directory,
+            env={**self._environment(), **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as command:
+            stdout, stderr = command.communicate(stdin)
         if command.returncode < 0:
             raise errors.ended_by_signal(f"git {args[0]}", command.returncode)
         result = Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
@@ -177,10 +171,6 @@ class Git:
         """Like `bytes`, but returns the output as text, without the final newline."""
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
-    def succeeds(self, *args: str, **kwargs) -> bool:
-        """Runs a command and returns whether its exit status is 0."""
-        return self.run(*args, **kwargs).status == 0
-
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
         return errors.K2mpsError(
             f"git {redacted(args[0])} failed with status {result.status} in {self.shown}",
@@ -191,7 +181,7 @@ class Git:
 
 
 def check_resources(command: str, stderr: str, directory: Path) -> None:
-    """Raises an error if git failed because of a full disk, too many open files, or a lock.
+    """Raises an error if git failed because of a full disk or a lock.
 
     Args:
       stderr: git's messages.
@@ -203,8 +193,6 @@ def check_resources(command: str, stderr: str, directory: Path) -> None:
             why=redacted(stderr),
             next_command="free some space, then run the same command again",
         )
-    if "Too many open files" in stderr:
-        raise errors.too_many_files(f"git {command}")
     locked = _LOCKED.search(stderr)
     if locked:
         raise errors.BusyError(
@@ -231,15 +219,6 @@ def version() -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
-
-
-def missing() -> errors.RequirementMissingError:
-    return errors.RequirementMissingError(
-        "there is no git on the PATH",
-        why="k2mps uses git for all that it does with k2",
-        next_command="install git, by apt install git, dnf install git or"
-        " xcode-select --install; then run the same command again",
-    )
 
 
 def _is_full(directory: Path) -> bool:

@@ -17,23 +17,16 @@ def install() -> None:
     as SIGHUP is under nohup, the signal stays ignored.
     """
 
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
     def interrupt(number, frame):
-        ignore()
+        # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
+        for other in heeded:
+            signal.signal(other, lambda *_: None)
         raise InterruptedRunError(number)
 
-    for number in _heeded():
+    for number in heeded:
         signal.signal(number, interrupt)
-
-
-def ignore() -> None:
-    """Makes later signals do nothing, for example while Python deletes temporary files at exit."""
-    # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
-    for number in _heeded():
-        signal.signal(number, lambda *_: None)
-
-
-def _heeded() -> list[signal.Signals]:
-    return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextlib.contextmanager

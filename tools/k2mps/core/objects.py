@@ -227,7 +227,8 @@ def importable(
     parts = [b"commit refs/heads/made\nmark :1\n", os.fsencode(head), text]
     if parent:
         parts.append(f"from {parent}\n".encode())
-    for path, new in changes.items():
+    # The whole tree comes first.  What a file or a folder replaces must go before it comes.
+    for path, new in sorted(changes.items(), key=lambda change: bool(change[0] and change[1])):
         quoted = '"{}"'.format(path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
         if isinstance(new, File):
             head = f"M {new.mode} inline {quoted}\ndata {len(new.content)}\n"

@@ -21,11 +21,6 @@ class Series(NamedTuple):
     files: dict[str, File]  # the new files, by path in k2's tree
     groups: dict[str, str]  # the group of each patch, by its name; empty if there are no groups
 
-    @property
-    def last_group(self) -> str:
-        """The group of the last patch, which a new patch joins; empty if there are no groups."""
-        return series_file.last_group(self.groups)
-
 
 def index(names: Sequence[str], name: str) -> int:
     """Returns the index of a patch in `names`.

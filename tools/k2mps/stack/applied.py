@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from k2mps.core import errors, objects
-from k2mps.core.git import quoted
+from k2mps.core import objects
 from k2mps.core.objects import Entry, File, importable
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
@@ -32,18 +31,9 @@ class Applied(NamedTuple):
 
 def read(checkout: Checkout) -> Applied | None:
     """Reads the ref; returns None if the series was never applied in this checkout."""
-    words = ("for-each-ref", "--format=%(objectname) %(parent)", REF)
-    result = checkout.git.run(*words)
-    if "broken ref" in result.stderr or "missing object" in result.stderr:
-        raise errors.K2mpsError(
-            f"{REF} of {checkout.directory} is broken",
-            why=result.stderr,
-            next_command=f"delete {quoted(checkout.common_dir / REF)}, then k2mps apply; nothing is"
-            " lost, because patches/ and branch k2-mps stay",
-        )
-    if result.status:
-        raise checkout.git.failure(words, result)
-    id_, _, tip = os.fsdecode(result.stdout).strip("\n").partition(" ")
+    id_, _, tip = checkout.git.text(
+        "for-each-ref", "--format=%(objectname) %(parent)", REF
+    ).partition(" ")
     return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
 

@@ -10,7 +10,7 @@ import os
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.transaction import Transaction, begin
+from k2mps.stack.transaction import PUT_ASIDE, Transaction, begin
 
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
@@ -26,7 +26,7 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
       BusyError: another run of the tool uses the checkout.
     """
     with begin(project, checkout) as transaction:
-        tip, head = transaction.tip(), transaction.head
+        tip, head = transaction.tip, transaction.head
         applied = _is_applied(transaction, tip)
         if applied:
             transaction.record(tip)  # The user's commits on top stay checked out.
@@ -77,7 +77,7 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     checkout, head = transaction.checkout, transaction.head
     checkout.check_at_rest()
     # The `git rebase` of the advice below would leave HEAD, and overwrite ignored files.
-    transaction.check_head(tip)
+    transaction.check_head()
     transaction.check_in_the_way(tip)
     users = transaction.user_commits(tip)
     if users:
@@ -99,12 +99,15 @@ def _advice(transaction: Transaction, tip: str) -> str:
     """Returns the commands for a user whose branch k2-mps has commits that patches/ lacks."""
     checkout, old, base = transaction.checkout, transaction.applied, transaction.base
     if transaction.changed and checkout.is_ancestor(old.tip, transaction.head.tip):
-        # transaction.tip() has made the commits of the changed patches/, so git can rebase.
-        command = f"{checkout.rebase_command} --onto {tip} {old.tip[:12]} {BRANCH}"
-        return f"{command}, then k2mps export"
+        # transaction.tip has made the commits of the changed patches/, so git can rebase.
+        rebase = checkout.rebase_command(old.tip, transaction.head.tip, tip)
+        return f"{rebase} --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
+    onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
+    if transaction.changed and onto and base:
+        back = "commit that, bring the change back, and k2mps apply"
+        return f"{PUT_ASIDE}; then k2mps export{onto}, {back}"
     leave = f"{checkout.git_command} branch -m {BRANCH} my-{BRANCH}-{transaction.head.tip[:12]}"
     if transaction.changed or not old:
         # k2mps export would refuse to overwrite files of patches/ that the branch lacks.
         return f"{leave}, which leaves them there; then k2mps apply"
-    onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
     return f"k2mps export{onto} makes patches of them; {leave} leaves them where they are"

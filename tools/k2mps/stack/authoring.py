@@ -22,6 +22,9 @@ from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
 from k2mps.stack.transaction import Transaction, begin
 
+# The file has changed since `git add`.  A patch is made of files, so this version would be lost.
+_STAGED = "staged versions that the files do not have"
+
 
 def new(
     project: Project, checkout: Checkout, subject: str, body: str = "", paths: Sequence[str] = ()
@@ -109,18 +112,19 @@ def _series(transaction: Transaction) -> list[Commit]:
     return commits
 
 
-def _is_applied(transaction: Transaction) -> bool:
-    """Whether the branch has exactly the commits that `apply` makes of patches/."""
-    return transaction.tip_is_known and transaction.applied.tip == transaction.head.tip
+def _unexported(transaction: Transaction, commits: Sequence[Commit]) -> Plan | None:
+    """Returns what `export` would write; None if the branch is what `apply` makes of patches/."""
+    if transaction.tip_is_known and transaction.applied.tip == transaction.head.tip:
+        return None
+    plan = transaction.plan(commits)
+    transaction.check_files(plan, "the command")
+    return plan
 
 
 def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None:
     """Raises an error if the branch has commits that patches/ lacks, or the reverse."""
-    if _is_applied(transaction):
-        return
-    plan = transaction.plan(commits)
-    transaction.check_files(plan, "the command")
-    if plan.changed or plan.removed:
+    plan = _unexported(transaction, commits)
+    if plan and (plan.changed or plan.removed):
         checkout = transaction.checkout
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
@@ -139,8 +143,8 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     """
     checkout = transaction.checkout
     changed = checkout.changed_files()
-    checkout.check_merged(changed.unmerged)
-    _check_staged(checkout, changed.staged_only)
+    checkout.check_at_rest(changed.unmerged, "conflicts")
+    checkout.check_at_rest(changed.staged_only, _STAGED)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # The copied index has the times of the files, so git reads only the edited files.
@@ -149,17 +153,6 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     changed_paths = checkout.changed_paths(transaction.head.commit, tree)
     checkout.check_attributes({*changed.edited, *changed_paths})
     return tree
-
-
-def _check_staged(checkout: Checkout, staged_only: Sequence[str]) -> None:
-    """Raises an error if the index has versions that the files do not have."""
-    if staged_only:
-        raise errors.K2mpsError(
-            f"the index has versions that the files do not have: {errors.some(staged_only)}",
-            why="git add staged them, and the files have changed since; a patch is made of the"
-            " files, so the staged versions would be lost",
-            next_command=f"{checkout.choice_of_version(staged_only)}; then the same command again",
-        )
 
 
 def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) -> str:
@@ -184,9 +177,7 @@ def _complete(transaction: Transaction, commits: Sequence[Commit]) -> Plan:
     Otherwise it raises an error, because there is nothing to make a patch of.
     """
     checkout = transaction.checkout
-    plan = None if _is_applied(transaction) else transaction.plan(commits)
-    if plan:
-        transaction.check_files(plan, "the command")
+    plan = _unexported(transaction, commits)
     if not plan or plan.removed:
         untracked = checkout.untracked_files()
         raise errors.K2mpsError(
@@ -222,7 +213,7 @@ def _finish(
     transaction.check_files(plan, command)
     exported = export.canonical(transaction, plan, commits, transaction.pin)
     # The user may have run `git add` meanwhile.
-    _check_staged(checkout, checkout.changed_files().staged_only)
+    checkout.check_at_rest(checkout.changed_files().staged_only, _STAGED)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(

@@ -90,7 +90,6 @@ class Differences(NamedTuple):
     # The edited files of which the index has a version that neither HEAD nor the folder has.
     staged_only: list[str]
     unmerged: list[str]  # the edited files in which git has left conflicts
-    removed: list[str]  # the edited files that HEAD has and the index lacks
 
 
 class Change(NamedTuple):
@@ -122,26 +121,19 @@ class Checkout:
       own: whether the tool made the clone.
       git: runs git in the working tree.
     Raises:
-      CheckoutMissingError: there is no working tree whose top is `directory`.
+      K2mpsError: `directory` is not the top of a working tree.
     """
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self.directory = Path(directory)
         self.reporter = reporter
-        if not self.directory.is_dir():
-            blocked = os.path.lexists(self.directory)
-            raise errors.CheckoutMissingError(
-                f"there is no k2 checkout at {self.directory}",
-                why="a file or a broken link is there" if blocked else "",
-                next_command=("move it away, then " if blocked else "") + "k2mps apply",
-            )
         folder = git.Git(self.directory, reporter=reporter)
         # --show-cdup prints the way to the top, which is empty at the top.
         options = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
         result = folder.run("rev-parse", *options)
         inside, up, git_dir = (*os.fsdecode(result.stdout).split("\n", 2), "", "")[:3]
         if inside != "true" or up:
-            raise errors.CheckoutMissingError(
+            raise errors.K2mpsError(
                 f"{self.directory} is not the top of a git checkout",
                 why=result.stderr
                 or (f"it is a folder inside a checkout, {up} leads to its top" if up else ""),
@@ -170,7 +162,7 @@ class Checkout:
         """The values of git's settings that the tool reads, by name in lower case."""
         names = (
             r"^(core\.(sparsecheckout|commentchar|commentstring)|remote\..*\.promisor"
-            r"|user\.(name|email))$"
+            r"|user\.(name|email)|commit\.cleanup)$"
         )
         output = self.git.run("config", "-z", "--get-regexp", names).stdout
         lines = output.decode("utf-8", "replace").split("\0")[:-1]
@@ -179,7 +171,7 @@ class Checkout:
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
         for name, value in self._settings.items():
-            is_of_messages = name.startswith(("user.", "core.comment"))
+            is_of_messages = name.startswith(("user.", "core.comment", "commit."))
             if is_of_messages or value.lower() in ("false", "no", "off", "0"):
                 continue
             kind, advice = "partial clone", "give a clone that was made without --filter"
@@ -263,7 +255,6 @@ class Checkout:
             [entry[3:] for entry in entries if entry.startswith("??")],
             [entry[3:] for entry in tracked if entry[0] in "MAT" and entry[1] in "MDT"],
             [entry[3:] for entry in tracked if "U" in entry[:2] or entry[:2] in ("AA", "DD")],
-            [entry[3:] for entry in tracked if entry[0] == "D"],
         )
 
     def exchanged(self, edited: Sequence[str]) -> list[str]:
@@ -310,19 +301,18 @@ class Checkout:
         """`git -C DIRECTORY`, with which a git command for the user begins."""
         return f"git -C {quoted(self.directory)}"
 
-    @property
-    def rebase_command(self) -> str:
-        """The beginning of a `git rebase` for the user."""
+    def rebase_command(self, base: str, *tips: str) -> str:
+        """Returns the beginning of a `git rebase` for the user; arguments as for `check_merge`."""
+        self.check_merge(base, *tips)
         return f"{self.git_command} {' '.join(REBASE)}"
 
     def comment_mark(self) -> str:
-        """Returns what begins a line that git drops from a message that the user may edit.
-
-        The result is empty if git chooses it such that it drops no line of the message.
-        """
+        """Returns what begins a line that a rebase drops from a message; empty if there is none."""
+        if self._settings.get("commit.cleanup") == "scissors":
+            return ""
         marks = [self._settings.get(f"core.comment{kind}") for kind in ("string", "char")]
         mark = next(filter(None, marks), "#")
-        return "" if mark == "auto" else mark
+        return "#" if mark == "auto" else mark
 
     def check_attributes(self, paths: Iterable[str], in_rebase: bool = False) -> None:
         """Raises an error if git's attributes would change what a patch says of files.
@@ -351,15 +341,14 @@ class Checkout:
                     " command again",
                 )
 
-    def check_merged(self, unmerged: Sequence[str]) -> None:
-        """Raises an error if git has left conflicts in files."""
-        if unmerged:
-            raise errors.K2mpsError(
-                f"git has left conflicts in {errors.some(unmerged)}",
-                why="git stash pop, or another command, could not merge",
-                next_command=f"edit them in {self.directory}, and git add them there; then run the"
-                " same command again",
-            )
+    def check_merge(self, base: str, *tips: str) -> None:
+        """Raises an error if git's attributes would change what git merges.
+
+        Args:
+          base, tips: git merges the files that differ between the commit `base` and the others.
+        """
+        paths = {path for tip in tips for path in self.changed_paths(base, tip)}
+        self.check_attributes(paths, in_rebase=True)
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.
@@ -392,10 +381,6 @@ class Checkout:
         """Returns the command that checks out branch k2-mps, but overwrites no ignored file."""
         return f"{self.git_command} checkout --no-overwrite-ignore {BRANCH}"
 
-    def branch_for(self, commit: str) -> str:
-        """Returns the command that makes a branch of a commit to which perhaps no branch leads."""
-        return f"{self.git_command} branch mine-{commit[:12]}"
-
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
         operations = (
@@ -403,13 +388,17 @@ class Checkout:
         )
         return next(operations, "")
 
-    def check_at_rest(self, edited: Sequence[str] = ()) -> None:
-        """Raises an error if a git command is unfinished, or if `edited` is not empty."""
+    def check_at_rest(self, paths: Sequence[str] = (), what: str = "uncommitted edits") -> None:
+        """Raises an error if a git command is unfinished, or if `paths` is not empty.
+
+        Args:
+          what: what the files at `paths` have.
+        """
         operation = self.operation_in_progress()
-        if operation or edited:
-            edits = f"uncommitted edits in {errors.some(edited)}"
+        if operation or paths:
+            found = f"a {operation} in progress" if operation else f"{what}: {errors.some(paths)}"
             raise errors.K2mpsError(
-                f"{self.directory} has {f'a {operation} in progress' if operation else edits}",
+                f"{self.directory} has {found}",
                 # `git status` would say to continue a rebase that was killed.
                 next_command="k2mps status, which says how to end that; then the same command"
                 " again",
@@ -435,7 +424,7 @@ class Checkout:
         """Whether `commit` is `tip` or one of its ancestors; False if the repository lacks it."""
         if commit == tip or (commit, tip) in self._ancestry:
             return True
-        result = self.objects.succeeds("merge-base", "--is-ancestor", commit, tip)
+        result = not self.objects.run("merge-base", "--is-ancestor", commit, tip).status
         if result:
             # A fetch may bring a commit that is missing, so only True stays right.
             self._ancestry.add((commit, tip))

@@ -6,7 +6,6 @@ exactly the bytes of its blob.  If a clone fails, no incomplete directory stays.
 """
 
 import os
-import shlex
 from pathlib import Path
 
 from k2mps.core import errors, git, replacement
@@ -28,25 +27,26 @@ def locate(project: Project, choice: str | None) -> Path:
     return Path(os.path.expanduser(choice)).absolute() if choice else project.default_checkout
 
 
-def by_hand(pin: Pin, directory: Path) -> str:
-    """Returns the command by which the user clones k2 into a directory of the user's choice."""
-    return f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
-
-
-def chosen(project: Project, pin: Pin, choice: str, reporter: Reporter = Reporter()) -> Checkout:
-    """Returns the checkout in the directory `choice`.
+def existing(
+    project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
+) -> Checkout:
+    """Returns the checkout in the directory `choice`, or build/k2 if `choice` is empty.
 
     Raises:
-      CheckoutMissingError: `choice` is not the top of a git checkout.
+      K2mpsError: the directory is not the top of a git checkout.
     """
     directory = locate(project, choice)
     if not directory.is_dir():
-        blocked = os.path.lexists(directory)
-        first = "move away what is there, then" if blocked else "correct the name, or"
-        raise errors.CheckoutMissingError(
+        command = "k2mps apply"
+        if choice:
+            command = f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
+        blocked = "move away what is there, then " if os.path.lexists(directory) else ""
+        raise errors.K2mpsError(
             f"there is no k2 checkout at {directory}",
-            why="--k2 or K2 names this directory, and k2mps clones only into build/k2",
-            next_command=f"{first} {by_hand(pin, directory)}; then the same command again",
+            why="--k2 or K2 names this directory, and k2mps clones only into build/k2"
+            if choice
+            else "",
+            next_command=f"{blocked}{command}; then the same command again",
         )
     return Checkout(directory, reporter)
 
@@ -60,8 +60,7 @@ def obtain(
     build/k2 lacks it.  The tool only reads a directory that the user chose.
 
     Raises:
-      CheckoutMissingError: `choice` is not the top of a git checkout.
-      K2mpsError: the checkout in `choice` lacks the pinned commit.
+      K2mpsError: `choice` is not the top of a git checkout, or lacks the pinned commit.
       UnreachableError: upstream cannot be reached.
     """
     directory = locate(project, choice)
@@ -70,7 +69,7 @@ def obtain(
         with exclusive(project.build_root, str(project.build_root)):
             if not os.path.lexists(directory):
                 _clone(pin, directory, reporter)
-    checkout = chosen(project, pin, choice, reporter) if choice else Checkout(directory, reporter)
+    checkout = existing(project, pin, choice, reporter)
     if choice:
         # If the commit is missing, pinned() raises an error: only the user fetches into this
         # checkout.
@@ -101,12 +100,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """Clones the checkout into `directory`, without files, by hard links if possible."""
     parent = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    # git has already accepted the owner of the checkout.  When git clones the checkout, it would
-    # also check the owner of the folder .git.
-    trusted = ("-c", "safe.directory=*")
-    pack = f"--upload-pack=git {shlex.join(trusted)} upload-pack"
-    folders = (str(checkout.common_dir), str(directory))
-    parent.bytes(*trusted, *_OPTIONS, "--quiet", pack, "--", *folders)
+    parent.bytes(*_OPTIONS, "--quiet", "--", str(checkout.common_dir), str(directory))
     (directory / ".git" / OWN_MARK).touch()
     return Checkout(directory, checkout.reporter)
 

@@ -6,7 +6,7 @@ is the date of the pinned commit.  So a commit's id depends only on the pin and 
 A patch names a blob id for each file before and after its edit.  If the files before the edit have
 these ids, and the patch's lines give blobs with the ids after the edit, `Line` adds the commit to
 the input of one `git fast-import`.  The same holds for a commit that `replay` moves, if the files
-that it changes are as they were below it.  Otherwise `apply_patch` or `pick` makes a tree, which
+that it changes are as they were below it.  Otherwise `apply_diff` or `pick` makes a tree, which
 takes several git processes.  If the files do not have the ids, git merges; the base of the merge
 is the blobs that the patch names.
 """
@@ -14,13 +14,12 @@ is the blobs that the patch names.
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors
 from k2mps.core.objects import (
     EXECUTABLE_MODE,
-    FILE_MODE,
     TREE_MODE,
     Entry,
     File,
@@ -38,7 +37,7 @@ from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.extraction import name_of
 
 # A match in git's messages means that a patch is well formed but does not fit the files.
-_MISFIT = re.compile("already exists|does not exist|does not match|patch failed")
+_MISFIT = re.compile("does not exist|does not match|patch failed")
 
 
 class Picked(NamedTuple):
@@ -71,20 +70,28 @@ def commit_patches(
     date = commit_date(checkout, pin.commit)
     line = Line(checkout, base, date)
     edits = [edit for patch in patches for edit in patch.edits]
-    # `_files_of` adds the files that the patches make.  After a patch that git has merged, a later
+    # `_edited` adds the files that the patches make.  After a patch that git has merged, a later
     # patch may need another blob.
     made = {edit.new_id for edit in edits}
     contents = checkout.objects.blobs(edit.old_id for edit in edits if edit.old_id not in made)
     for patch in patches:
         missing = {edit.old_id for edit in patch.edits} - {"", *contents}
         contents |= checkout.objects.blobs(missing) if missing else {}
-        files = _files_of(patch, series, line.entries, contents)
-        if files is None or not line.has_room(patch.new_files):
-            picked = apply_patch(checkout, patch, series, line.tree())
+        files: dict[str, File | Entry | None] = {
+            path: series.files[path] for path in patch.new_files
+        }
+        deleted = [edit.path for edit in patch.edits if not edit.new_mode]
+        if path := line.taken(files, deleted):
+            raise _refusal(errors.ConflictError, patch, f"{path} exists already, or is in the way")
+        contents |= {file.entry.id: file.content for file in files.values()}
+        edited_files = _edited(patch, line.entries, contents)
+        if edited_files is None:
+            picked = apply_diff(checkout, patch, checkout.tree_of(line.tip()))
             if picked.conflicts:
                 conflicts = f"conflicts in {errors.some(picked.conflicts)}"
                 raise _refusal(errors.ConflictError, patch, conflicts)
-            files = picked.tree
+            edited_files = {"": Entry(TREE_MODE, picked.tree)}
+        files |= edited_files
         author = f"{patch.author} {patch_text.raw_date(patch.date) if patch.date else date}"
         line.commit(files, patch.commit_message(), author)
     return line.tip()
@@ -108,31 +115,31 @@ class Line:
         paths = {path.rpartition("/")[0] + "/" for path in self.entries if "/" in path}
         self._folders = {folder for path in paths for folder in folders_of(path)}
 
-    def has_room(self, paths: Iterable[str]) -> bool:
-        """Whether files at these paths can be added, beside the files of the last commit."""
-        return not any(
-            path in self.entries
-            or path in self._folders
-            or any(folder in self.entries for folder in folders_of(path))
-            for path in paths
-        )
+    def taken(self, added: Iterable[str], deleted: Collection[str]) -> str:
+        """Returns the first of the paths `added` that is not free; empty if all are.
 
-    def commit(
-        self, changes: Mapping[str, File | Entry | None] | str, message: str, author: str
-    ) -> None:
+        Args:
+          deleted: the files that the same commit deletes.
+        """
+        kept = self.entries.keys() - deleted if deleted else self.entries
+        for path in added:
+            if path in kept or any(folder in kept for folder in folders_of(path)):
+                return path
+            if path in self._folders and any(other.startswith(f"{path}/") for other in kept):
+                return path
+        return ""
+
+    def commit(self, changes: Mapping[str, File | Entry | None], message: str, author: str) -> None:
         """Adds a commit.
 
         Args:
-          changes: the files that the commit changes; None deletes a file.  Or the id of the
-            commit's tree.
+          changes: the files that the commit changes, see `importable`.
           author: "NAME <EMAIL> SECONDS ZONE".
         """
-        whole = isinstance(changes, str)
-        changes = {"": Entry(TREE_MODE, changes)} if whole else changes
         committer = f"{FROM} {self._date}"
         start = "" if self._waiting else self._tip
         self._waiting.append(importable(start, changes, message, author, committer))
-        if whole:
+        if "" in changes:
             self.tip()
             self._read_entries()
             return
@@ -150,15 +157,11 @@ class Line:
             self._waiting = []
         return self._tip
 
-    def tree(self) -> str:
-        """Returns the tree of the last commit."""
-        return self._objects.text("rev-parse", f"{self.tip()}^{{tree}}")
 
-
-def _files_of(
-    patch: Patch, series: Series, entries: Mapping[str, Entry], contents: dict[str, bytes]
+def _edited(
+    patch: Patch, entries: Mapping[str, Entry], contents: dict[str, bytes]
 ) -> dict[str, File | None] | None:
-    """Returns the files that a patch changes; None stands for a deleted file.
+    """Returns the files that a patch edits; None stands for a deleted file.
 
     Args:
       entries: the files before the patch.
@@ -166,8 +169,7 @@ def _files_of(
     Returns:
       The files; or None if git must apply the patch.
     """
-    files: dict[str, File | None] = {path: series.files[path] for path in patch.new_files}
-    contents.update((file.entry.id, file.content) for file in files.values())
+    files: dict[str, File | None] = {}
     for edit in patch.edits:
         old = entries.get(edit.path)
         old_id = edit.old_id or (old.id if old else "")
@@ -185,17 +187,16 @@ def _files_of(
     return files
 
 
-def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> Picked:
-    """Applies a patch to a tree.
+def apply_diff(checkout: Checkout, patch: Patch, tree: str) -> Picked:
+    """Applies a patch, without its new files, to a tree.
 
     Raises:
-      ConflictError: git refuses the patch, for example because a new file exists already; or
-        the blobs that the patch names cannot be found.
+      ConflictError: git refuses the patch, or the blobs that the patch names cannot be found.
       SeriesError: a file that the patch edits does not exist, or the patch is malformed.
     """
     objects = checkout.objects
     objects.load(tree)
-    now = objects.entries(tree, patch.edited) if patch.edited else {}
+    now = objects.entries(tree, patch.edited)
     for path in patch.edited:
         if path not in now:
             reason = f"k2 has no file {path}, or an earlier patch deletes it"
@@ -220,7 +221,7 @@ def apply_patch(checkout: Checkout, patch: Patch, series: Series, tree: str) -> 
             )
         objects.stage(stale)
         base = objects.tree()
-    result = objects.apply(whole_diff(patch, series))
+    result = objects.apply(patch.diff)
     if result.status or "Skipped patch" in result.stderr:
         reasons = "; ".join(re.findall(r"^error: (.*)$", result.stderr, re.MULTILINE))
         kind = errors.ConflictError if _MISFIT.search(reasons) else errors.SeriesError
@@ -244,28 +245,6 @@ def _refusal(
         or "git log -- upstream.toml patches shows what changed; docs/contributing.md says under"
         ' "Two people\'s patches" how git resolves the conflict',
     )
-
-
-def whole_diff(patch: Patch, series: Series) -> bytes:
-    """Returns a patch's diff together with the diffs that create its new files."""
-    return patch.diff + b"".join(
-        addition(path, series.files[path].content, series.files[path].mode)
-        for path in patch.new_files
-    )
-
-
-def addition(path: str, content: bytes, mode: str = FILE_MODE) -> bytes:
-    """Returns the diff, in git's format, that creates a file."""
-    head = f"diff --git a/{path} b/{path}\nnew file mode {mode}\n"
-    if not content:
-        empty = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
-        return os.fsencode(f"{head}index {'0' * 40}..{empty}\n")
-    ended = content.endswith(b"\n")
-    text = content[:-1] if ended else content
-    tab = "\t" if " " in path else ""
-    head += f"--- /dev/null\n+++ b/{path}{tab}\n@@ -0,0 +1,{text.count(10) + 1} @@\n+"
-    end = b"\n" if ended else b"\n\\ No newline at end of file\n"
-    return os.fsencode(head) + text.replace(b"\n", b"\n+") + end
 
 
 @functools.cache
@@ -303,10 +282,11 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
     for commit in commits:
         changes = changes_by_id[commit.id]
         added = [change.path for change in changes if not change.old]
+        deleted = [change.path for change in changes if not change.new]
         files = {change.path: change.new for change in changes}
         unchanged = all(line.entries.get(change.path) == change.old for change in changes)
-        if not changes or not unchanged or not line.has_room(added):
-            tree = line.tree()
+        if not changes or not unchanged or line.taken(added, deleted):
+            tree = checkout.tree_of(line.tip())
             picked = pick(checkout.objects, commit, tree)
             if picked.conflicts or picked.tree == tree:
                 conflicts = errors.some(picked.conflicts)
@@ -317,6 +297,6 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
                     else "it would change nothing any more",
                     next_command="change or delete that patch first; or fold the edits into it",
                 )
-            files = picked.tree
+            files = {"": Entry(TREE_MODE, picked.tree)}
         line.commit(files, commit.message, f"{commit.author} {commit.when}")
     return line.tip()

@@ -51,6 +51,7 @@ def export(
             lost = _lost_commits(transaction, dropped)
             # The cherry-pick of the advice must overwrite no file of the user.
             transaction.check_in_the_way(transaction.head.commit, lost)
+            checkout.check_merge(transaction.head.commit, *(commit.id for commit in lost))
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
@@ -114,7 +115,7 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
 
     The result is empty if the branch only lacks new files of its patches.
     """
-    old = transaction.applied.tip if transaction.applied else transaction.tip()
+    old = transaction.applied.tip if transaction.applied else transaction.tip
     commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
@@ -163,31 +164,16 @@ def _check_branch(transaction: Transaction) -> None:
     checkout, head = transaction.checkout, transaction.head
     if head.branch == BRANCH_REF:
         return
-    if head.tip:
-        transaction.check_in_the_way(head.tip)  # The advice is to check out the branch.
+    transaction.check_head()
+    advice = "k2mps apply"
+    if head.tip and (head.branch or transaction.user_commits()):
+        transaction.check_in_the_way(head.tip)
+        advice = checkout.checkout_of_branch()
     raise errors.K2mpsError(
         f"{checkout.directory} is not on branch {BRANCH}",
         why="patches are made from the commits on that branch",
-        next_command=_way_back(transaction),
+        next_command=advice,
     )
-
-
-def _way_back(transaction: Transaction) -> str:
-    """Returns the advice how to get from another branch or commit to branch k2-mps."""
-    checkout, head = transaction.checkout, transaction.head
-    if not head.tip:
-        return "k2mps apply, then make your change there"
-    back = checkout.checkout_of_branch()
-    if not head.branch and checkout.commits("-1", head.commit)[0].ours:
-        # A killed run has not moved the branch yet, or the user looks at a patch's commit.
-        return back if transaction.user_commits() else "k2mps apply"
-    if head.branch or checkout.is_ancestor(head.commit, head.tip):
-        return back
-    # HEAD is detached: perhaps no branch leads to its commits.
-    keep = checkout.branch_for(head.commit)
-    if not checkout.is_ancestor(head.tip, head.commit):
-        return f"{keep}; {back}"
-    return f"{keep}; {back}; {checkout.git_command} merge --ff-only {head.commit[:12]}"
 
 
 def _check_base(transaction: Transaction, pin: Pin) -> None:
@@ -201,12 +187,13 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
     if is_on_pin and not (base and checkout.is_ancestor(pin.commit, base)):
         return
     advice = "k2mps apply"
-    if base:
-        again = f"{checkout.rebase_command} --force-rebase {old[:12]}, then the same command again"
-        advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {again}"
     if pin.commit != old:
         first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
         advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
+    elif base:
+        rebase = f"{checkout.rebase_command(old, head.tip)} --force-rebase {old[:12]}"
+        advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {rebase},"
+        advice += " then the same command again"
     raise errors.K2mpsError(
         f"branch {BRANCH} of {checkout.directory} does not start from k2's commit"
         f" {pin.commit[:12]}",
@@ -220,14 +207,14 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     merge = next((commit for commit in commits if len(commit.parents) > 1), None)
     if merge is None:
         return
-    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    rebase = checkout.rebase_command(pin.commit, *merge.parents)
     advice = (
-        f"{checkout.rebase_command} {pin.commit[:12]}, which makes it linear, but drops edits"
-        " of the merge itself"
+        f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
+    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
     if others:
         new = others[-1][:12]
-        advice = f"{checkout.rebase_command} {new} {BRANCH}, then k2mps export --onto {new}"
+        advice = f"{rebase} {new} {BRANCH}, then k2mps export --onto {new}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",
         why="the history of a series must be linear",
@@ -257,6 +244,7 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{checkout.rebase_command} -i, and change them",
+            next_command=f"{checkout.rebase_command(pin.commit, tip)} -i {pin.commit[:12]}, and"
+            " change them",
         )
     return tip

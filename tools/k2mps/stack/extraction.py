@@ -6,7 +6,7 @@ has changed.
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
@@ -98,8 +98,10 @@ def _series(
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    rebase = f"{checkout.rebase_command} -i {pin[:12]}"
-    remedy = f"undo that in the edits; or in the commit, if the branch has it, with {rebase}"
+
+    def rebase() -> str:
+        return f"{checkout.rebase_command(pin, commits[-1].id)} -i {pin[:12]}"
+
     _check_followers(commits, rebase)
     changes_by_id = checkout.changes_of(commits)
     diffs = _diffs(checkout, commits)
@@ -122,60 +124,82 @@ def _series(
             new_files=tuple(sorted(change.path for change in added[commit.id])),
             diff=diffs.get(commit.id, b""),
         )
-        try:
-            _check_commit(commit, patch.diff, remedy)
-            files |= {change.path: _new_file(change, blobs) for change in added[commit.id]}
-            if patch != old.get(name):
-                patch_text.check(patch)
-        except errors.SeriesError as error:
+        new = added[commit.id]
+        fault = _fault(commit, patch, new, blobs, old.get(name))
+        if fault:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
-                why=": ".join(filter(None, (error.message, error.why))),
-                next_command=remedy,
-            ) from None
+                why=fault,
+                next_command="undo that in the edits; or in the commit, if the branch has it, with"
+                f" {rebase()}",
+            )
+        for path, _, entry in new:
+            files[path] = File(blobs[entry.id], entry.mode == EXECUTABLE_MODE)
         patches.append(patch)
     _check_owners(patches, groups, rebase)
     return Series(tuple(patches), files, groups)
 
 
-def _check_commit(commit: Commit, diff: bytes, remedy: str) -> None:
-    """Raises SeriesError if a commit has a date or an edit that no patch may have.
+def _fault(
+    commit: Commit,
+    patch: Patch,
+    added: Sequence[Change],
+    blobs: Mapping[str, bytes],
+    old: Patch | None,
+) -> str:
+    """Returns why a commit cannot be written as a patch; empty if it can.
 
     Args:
-      diff: the commit's edits of files that existed before.
-      remedy: the command with which the user changes the commit.
+      added: the files that the commit adds.
+      blobs: their contents, by id.
+      old: the patch that patches/ has, which needs no check.
     """
     if not commit.date:
-        raise errors.SeriesError("its date is before 1970", next_command=remedy)
-    if conflict_markers.ADDED.search(diff):
-        raise errors.SeriesError("it adds a conflict marker of git", next_command=remedy)
+        return "its date is before 1970"
+    if conflict_markers.ADDED.search(patch.diff):
+        return "it adds a conflict marker of git"
+    for path, _, entry in added:
+        if entry.mode not in objects.MODES:
+            return f"{path} is a symbolic link or a submodule"
+        if entry.mode == EXECUTABLE_MODE and not blobs[entry.id].startswith(b"#!"):
+            return f"{path} is executable, but does not begin with #!"
+        if conflict_markers.MARKER.search(blobs[entry.id]):
+            return f"{path} has a conflict marker of git"
+    try:
+        if patch != old:
+            patch_text.check(patch)
+    except errors.SeriesError as error:
+        return ": ".join(filter(None, (error.message, error.why)))
+    return ""
 
 
-def _check_owners(patches: Sequence[Patch], groups: Mapping[str, str], rebase: str) -> None:
+def _check_owners(
+    patches: Sequence[Patch], groups: Mapping[str, str], rebase: Callable[[], str]
+) -> None:
     """Raises K2mpsError if the patches may not change the files that they change together.
 
     Args:
       groups: {name of a patch: its group}.
-      rebase: the command with which the user changes commits.
+      rebase: returns the command with which the user changes commits.
     """
     try:
         patch_folder.owners(patches, groups)
     except errors.SeriesError as error:
-        remedy = f"k2mps fold adds edits to that patch, and {rebase} adds a commit to it"
+        remedy = f"k2mps fold adds edits to that patch, and {rebase()} adds a commit to it"
         raise errors.K2mpsError(error.message, why=error.why, next_command=remedy) from None
 
 
-def _check_followers(commits: Sequence[Commit], rebase: str) -> None:
+def _check_followers(commits: Sequence[Commit], rebase: Callable[[], str]) -> None:
     """Raises K2mpsError if a commit is to become part of another commit.
 
     Args:
-      rebase: the command with which the user changes commits.
+      rebase: returns the command with which the user changes commits.
     """
     for commit in commits:
         if commit.subject.startswith(_FOLLOWERS):
             raise errors.K2mpsError(
                 f"commit {commit} is to become part of another one",
-                next_command=f"{rebase} --autosquash, which drops the message of a fixup!; then"
+                next_command=f"{rebase()} --autosquash, which drops the message of a fixup!; then"
                 " the same command again",
             )
 
@@ -200,26 +224,6 @@ def _patch_of(
         author=commit.author,
         date="" if commit.author == patch_text.FROM else commit.date,
     )
-
-
-def _new_file(change: Change, blobs: dict[str, bytes]) -> File:
-    """Returns the file that a commit adds; raises SeriesError if patches/files cannot have it."""
-    if change.new.mode not in objects.MODES:
-        raise errors.SeriesError(
-            f"{change.path} is a symbolic link or a submodule",
-            next_command="remove it from the commit",
-        )
-    file = File(blobs[change.new.id], change.new.mode == EXECUTABLE_MODE)
-    if file.executable and not file.content.startswith(b"#!"):
-        raise errors.SeriesError(
-            f"{change.path} is executable, but does not begin with #!",
-            next_command="make it not executable",
-        )
-    if conflict_markers.MARKER.search(file.content):
-        raise errors.SeriesError(
-            f"{change.path} has a conflict marker of git", next_command="resolve the conflict"
-        )
-    return file
 
 
 def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:

@@ -5,7 +5,6 @@ The tool's ref (see applied.py) tells which version of patches/ was applied.
 
 import dataclasses
 import enum
-import os
 from collections.abc import Sequence
 
 from k2mps.core import errors
@@ -49,37 +48,48 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if not checkout.commit_of(upstream.pin.commit):
         head, pin = checkout.head(), upstream.pin
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
-        ours = checkout.commits("-1", head.commit)[0].ours
-        state = State.OTHER_SERIES if ours else State.OTHER_COMMIT
-        return Status(state, (why,), APPLY, head, (), (), (), ())
+        return Status(State.OTHER_COMMIT, (why,), APPLY, head, (), (), (), ())
     current = Transaction(project, checkout)
     differences = checkout.changed_files("normal")
     state, users, details = _where(current)
     if differences.edited and state is not State.OTHER_COMMIT:
         state = State.EDITED
     exchanged = checkout.exchanged(differences.edited)
-    if operation := _operation(checkout):
-        details.append(operation)
-    details += _details_of_edits(checkout, differences, exchanged)
+    operation, advice = _operation(current)
+    details += [operation] if operation else []
+    details += _details_of_edits(differences, exchanged)
     is_done = state is State.APPLIED and not current.changed
-    advice = _how_to_end(current, differences)
     if not advice and not is_done:
-        advice = _next_step(current, differences.edited, users, exchanged)
+        advice = _next_step(current, differences, users, exchanged)
     lists = (differences.edited, users, current.changed, differences.untracked)
     return Status(state, tuple(details), advice, current.head, *map(tuple, lists))
 
 
-def _operation(checkout: Checkout) -> str:
-    """Returns a line about git's unfinished command; empty if there is none."""
-    if checkout.rebase_was_killed():
-        return "a rebase is running, or was killed"
+def _operation(current: Transaction) -> tuple[str, str]:
+    """Returns a line about git's unfinished command, and the commands that end it; both are empty
+    if there is none."""
+    checkout = current.checkout
     operation = checkout.operation_in_progress()
-    return f"a {operation} is in progress" if operation else ""
+    if checkout.rebase_was_killed():
+        return (
+            "a rebase is running, or was killed",
+            f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again",
+        )
+    if not operation:
+        return "", ""
+    skip = "" if operation == "merge" else " --skip,"
+    advice = (
+        f"{checkout.git_command} {operation} --continue,{skip} or --abort; all but --continue"
+        " discard edits that are not committed, and --abort also the commits since the"
+        f" {operation} began"
+    )
+    onto = rebase_target(checkout, current.pin.commit)
+    if onto and onto != current.pin.commit:
+        advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
+    return f"a {operation} is in progress", advice
 
 
-def _details_of_edits(
-    checkout: Checkout, differences: Differences, exchanged: Sequence[str]
-) -> list[str]:
+def _details_of_edits(differences: Differences, exchanged: Sequence[str]) -> list[str]:
     """Returns lines about the edited files.
 
     Args:
@@ -94,61 +104,30 @@ def _details_of_edits(
             f"a folder is where a file was, or a file where a folder was: {errors.some(exchanged)};"
             " git stash, restore and checkout would delete it"
         )
-    deleted = [
-        path
-        for path in edited
-        if path not in exchanged and not os.path.lexists(checkout.directory / path)
-    ]
-    if deleted:
-        restore = f"{checkout.git_command} restore -- FILE brings a file back"
-        if set(deleted) & set(differences.removed):
-            restore += ", or restore --staged --worktree -- FILE, if git rm has deleted it"
-        details.append(f"{len(deleted)} of them deleted: {errors.some(deleted)}; {restore}")
     if differences.staged_only:
         staged = errors.some(differences.staged_only)
         details.append(f"staged versions that the files do not have: {staged}")
     return details
 
 
-def _how_to_end(current: Transaction, differences: Differences) -> str:
-    """Returns the commands that end what git or the user has begun; empty if nothing has begun.
-
-    These are an unfinished command of git, conflicts, and staged versions of files.
-    """
-    checkout = current.checkout
-    git_command, operation = checkout.git_command, checkout.operation_in_progress()
-    if checkout.rebase_was_killed():
-        return f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again"
-    if operation:
-        skip = "" if operation == "merge" else " --skip,"
-        advice = (
-            f"{git_command} {operation} --continue,{skip} or --abort; all but --continue discard"
-            " edits that are not committed, and --abort also the commits since the"
-            f" {operation} began"
-        )
-        onto = rebase_target(checkout, current.pin.commit)
-        if onto and onto != current.pin.commit:
-            advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
-        return advice
-    if differences.unmerged:
-        conflicts = errors.some(differences.unmerged)
-        return f"edit the conflicts in {conflicts}, and {git_command} add; then k2mps status"
-    if differences.staged_only:
-        return f"{checkout.choice_of_version(differences.staged_only)}; then k2mps status"
-    return ""
-
-
 def _next_step(
-    current: Transaction, edited: Sequence[str], users: Sequence[str], exchanged: Sequence[str]
+    current: Transaction, differences: Differences, users: Sequence[str], exchanged: Sequence[str]
 ) -> str:
     """Returns the command that brings the checkout and patches/ together.
 
     Args:
-      edited: the files with uncommitted edits.
       users: the user's commits.
       exchanged: see `Checkout.exchanged`.
     """
-    head, is_rebased = current.head, _is_rebased(current)
+    checkout, head, edited = current.checkout, current.head, differences.edited
+    if differences.unmerged:
+        conflicts = errors.some(differences.unmerged)
+        return (
+            f"edit the conflicts in {conflicts}, and {checkout.git_command} add; then k2mps status"
+        )
+    if differences.staged_only:
+        return f"{checkout.choice_of_version(differences.staged_only)}; then k2mps status"
+    is_rebased = _is_rebased(current)
     on_branch = head.branch == BRANCH_REF
     if is_rebased and not edited and _may_export(current):
         return f"k2mps export --onto {current.base[:12]}"
@@ -157,7 +136,7 @@ def _next_step(
     if users and on_branch and not edited and _may_export(current):
         return "k2mps export"
     if edited and head.branch and not current.changed:
-        stash = f"{current.checkout.git_command} stash"
+        stash = f"{checkout.git_command} stash"
         put_away = "move what is there away" if exchanged else stash
         return f"commit the edits, or {put_away}; then k2mps status"
     return APPLY

@@ -26,6 +26,11 @@ from k2mps.stack import applied, commits, extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
 
+PUT_ASIDE = (
+    "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
+    " it is committed"
+)
+
 
 @contextlib.contextmanager
 def begin(project: Project, checkout: Checkout) -> Iterator["Transaction"]:
@@ -76,8 +81,9 @@ class Transaction:
         """Whether patches/ is unchanged since it was applied; if so, the last commit exists."""
         return bool(self.applied) and not self.changed
 
+    @functools.cached_property
     def tip(self) -> str:
-        """Returns the series' last commit; makes the commits if need be."""
+        """The series' last commit; makes the commits if need be."""
         if self.tip_is_known:
             return self.applied.tip
         return commits.series_tip(self.project, self.checkout, self.pin)
@@ -123,14 +129,10 @@ class Transaction:
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
 
-    def check_head(self, tip: str) -> None:
-        """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits.
-
-        Args:
-          tip: the last commit of the series.
-        """
+    def check_head(self) -> None:
+        """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits."""
         checkout, head = self.checkout, self.head
-        lost = [] if head.branch else self.user_commits(tip, head.commit)
+        lost = [] if head.branch else self.user_commits(self.tip, head.commit)
         # A stash does not count: `git stash pop` deletes its ref.
         options = ("--count=1", "--contains", head.commit)
         refs = ("refs/heads", "refs/tags", "refs/remotes")
@@ -138,8 +140,8 @@ class Transaction:
             raise errors.K2mpsError(
                 f"HEAD of {checkout.directory} is at commit {lost[-1]}",
                 why="no branch or tag leads to it",
-                next_command=f"{checkout.branch_for(head.commit)}, which keeps it; then the same"
-                " command again",
+                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
+                " it; then the same command again",
             )
 
     @functools.cached_property
@@ -153,7 +155,7 @@ class Transaction:
             return self.entries
         with contextlib.suppress(errors.K2mpsError):
             # If another clone of k2-mps has applied the series, the tool's ref is missing.
-            if self.checkout.is_ancestor(self.tip(), self.head.tip):
+            if self.checkout.is_ancestor(self.tip, self.head.tip):
                 return self.entries
         return self.applied.files if self.applied else {}
 
@@ -331,35 +333,29 @@ class Transaction:
             path for path in others if path in folders or paths & {path, *objects.folders_of(path)}
         ]
         if in_the_way:
-            steps = self._how_to_move([path for path in in_the_way if path in staged])
+            how = self._how_to_move([path for path in in_the_way if path in staged])
             raise errors.K2mpsError(
                 f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
                 why="git would overwrite or delete them, because they are ignored, or new and"
                 " staged; other files or folders have their paths",
-                next_command="; ".join([*steps, "then the same command again"]),
+                next_command=f"{how}; then the same command again",
             )
 
-    def _how_to_move(self, staged: Sequence[str]) -> list[str]:
-        """Returns the steps with which the user moves away the files that are in the way.
+    def _how_to_move(self, staged: Sequence[str]) -> str:
+        """Returns what the user does with the files that are in the way.
 
         Args:
           staged: those of the files that are new and staged; the others are ignored.
         """
         checkout = self.checkout
-        steps = []
-        absent = [path for path in staged if not os.path.lexists(checkout.directory / path)]
-        if absent:
-            restore = f"{checkout.git_command} restore -- {pathspecs(absent)}"
-            steps.append(f"{restore}, which writes the staged files")
         if moves := checkout.move_away(staged):
-            return [*steps, moves]
-        differing = [path for path in checkout.changed_files().staged_only if path in staged]
-        if differing:
-            steps.append(checkout.choice_of_version(differing))
-        if staged:
-            unstage = f"{checkout.git_command} rm --cached -- {pathspecs(staged)}"
-            steps.append(f"{unstage}, which keeps the files")
-        return [*steps, "move them away"]
+            return moves
+        if set(staged) & set(checkout.changed_files().staged_only):
+            return "k2mps status, which says how to keep one of two versions"
+        if not staged:
+            return "move them away"
+        unstage = f"{checkout.git_command} rm --cached -- {pathspecs(staged)}"
+        return f"{unstage}, which keeps the files; move them away"
 
     def _update_refs(self, instructions: str, *options: str) -> None:
         words = ("update-ref", "--create-reflog", *options, "--stdin")
@@ -432,8 +428,7 @@ class Transaction:
         return errors.K2mpsError(
             "patches/ has changed since it was applied here",
             why=why,
-            next_command=f"{advice}; or, to put the change aside, git stash -u -- patches"
-            " upstream.toml, or git revert if it is committed",
+            next_command=f"{advice}; or, {PUT_ASIDE}",
         )
 
 

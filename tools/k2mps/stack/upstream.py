@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from k2mps.core import errors, git
 from k2mps.core.pins import Pin
@@ -13,8 +13,6 @@ from k2mps.stack.checkout import BRANCH_REF, Checkout
 from k2mps.stack.extraction import name_of
 
 _ID = re.compile("[0-9a-f]{4,40}")
-# A revision may end with git's signs for an ancestor, such as "~2".
-_REVISION = re.compile(r"([^~^]+)((?:[~^]\d*)*)")
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 # A line of the reflog for a commit that git has made.
 _MADE = re.compile(
@@ -31,29 +29,31 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
     The branches of the checkout are not searched: they may be out of date, or be the user's own.
 
     Args:
-      revision: the commit's id, or a branch or tag of upstream, perhaps with "~2" or the like.
-        An id comes before a branch or tag of the same name, if the checkout has the commit.
+      revision: the commit's id, or a branch or tag of upstream.  An id comes before a branch or tag
+        of the same name, if the checkout has the commit.
     Raises:
       K2mpsError: no branch of upstream and no tag leads to a commit `revision`.
       UnreachableError: upstream cannot be reached.
     """
     from k2mps.core import repository
 
-    match = _REVISION.fullmatch(revision)
-    name, ancestor = match.groups() if match else ("", "")
-    is_id = bool(_ID.fullmatch(name))
+    is_id = bool(_ID.fullmatch(revision))
     commit = checkout.commit_of(revision) if is_id else None
     if commit and checkout.is_ancestor(commit, pin.commit):
         return commit
-    refs = repository.remote_refs(checkout.directory, pin.url, checkout.reporter)
-    if commit and _leads_to(checkout, refs.values(), commit):
+    heads = repository.remote_refs(checkout.directory, pin.url, checkout.reporter)
+    if commit and _leads_to(checkout, heads, commit):
         return commit
-    names = [ref for ref in (f"refs/heads/{name}", f"refs/tags/{name}", name) if ref in refs]
-    if names:
-        commit = _commit_of_ref(checkout, pin, names[0], f"{refs[names[0]]}{ancestor}")
-    else:
-        commit = _commit_of_id(checkout, pin, refs, revision) if is_id else None
-    if not commit:
+    names = [ref for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}") if ref in heads]
+    id_ = heads[names[0]] if names else revision
+    commit = checkout.commit_of(id_) if names else None
+    if not commit and (names or is_id):
+        refs = names[:1] or heads
+        command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *refs)
+        checkout.reporter.info(f"+ {shlex.join(command)}")
+        clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *refs)
+        commit = checkout.commit_of(id_)
+    if not commit or not _leads_to(checkout, heads, commit):
         raise errors.K2mpsError(
             f"{git.redacted(pin.url)} has no commit {revision}",
             why="no branch or tag of upstream leads to it, so another clone could not fetch it",
@@ -62,43 +62,8 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
     return commit
 
 
-def _commit_of_ref(checkout: Checkout, pin: Pin, ref: str, revision: str) -> str | None:
-    """Returns a commit to which a branch or tag of upstream leads; fetches it if it is missing.
-
-    Args:
-      ref: the name of the branch or tag.
-      revision: the commit's id, or the id of the ref's commit with "~2" or the like.
-    """
-    commit = checkout.commit_of(revision)
-    if commit:
-        return commit
-    _fetch(checkout, pin, [ref])
-    return checkout.commit_of(revision)
-
-
-def _commit_of_id(
-    checkout: Checkout, pin: Pin, refs: Mapping[str, str], revision: str
-) -> str | None:
-    """Fetches all branches and tags of upstream, and looks for a commit among their commits.
-
-    Args:
-      refs: what `remote_refs` returns.
-      revision: the commit's id, perhaps with "~2" or the like.
-    """
-    heads = {ref: head for ref, head in refs.items() if ref != "HEAD"}
-    _fetch(checkout, pin, heads)
-    commit = checkout.commit_of(revision)
-    return commit if commit and _leads_to(checkout, heads.values(), commit) else None
-
-
-def _fetch(checkout: Checkout, pin: Pin, refs: Iterable[str]) -> None:
-    command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *refs)
-    checkout.reporter.info(f"+ {shlex.join(command)}")
-    clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *refs)
-
-
-def _leads_to(checkout: Checkout, heads: Iterable[str], commit: str) -> bool:
-    return any(checkout.is_ancestor(commit, head) for head in heads)
+def _leads_to(checkout: Checkout, heads: Mapping[str, str], commit: str) -> bool:
+    return any(checkout.is_ancestor(commit, head) for head in heads.values())
 
 
 def pin_at(checkout: Checkout, old: Pin, commit: str) -> Pin:
@@ -126,8 +91,7 @@ def before_rebases(checkout: Checkout) -> list[str]:
     """
     log, commits = _reflog(checkout), []
     for (_, message), (before, _) in zip(log, log[1:]):
-        # Earlier versions of the tool gave no message.
-        if re.match("k2mps export|$", message):
+        if message == "k2mps export":
             break
         if _REBASED.fullmatch(message):
             commits.append(before)

@@ -61,53 +61,23 @@ def build(metallib, functions, output, cpu, check_races=False, clang=None, cache
         if name not in metallib.kernels:
             raise NoKernelError(f"the Metal library has no kernel '{name}'")
     clang = clang or toolchain.find_clang()
-    options = toolchain.host_options(cpu, check_races)
-    library = _functions_of_air(clang, options, cache or os.path.dirname(os.path.abspath(output)))
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(output))) as folder:
+    near = os.path.dirname(os.path.abspath(output))
+    air = _functions_of_air(clang, cpu, check_races, cache or near)
+    with tempfile.TemporaryDirectory(dir=near) as folder:
         modules = [Module(disassemble(metallib.bitcode(name), clang)) for name in functions]
 
         def compile_module(number):
             text = lowering.lower(modules[number], number, check_races)
             source, compiled = (os.path.join(folder, f"{number}.{e}") for e in ("ll", "o"))
             pathlib.Path(source).write_text(text)
-            _run(
-                [
-                    clang,
-                    "-x",
-                    "ir",
-                    "-w",
-                    *options,
-                    "-Xclang",
-                    "-mlink-builtin-bitcode",
-                    "-Xclang",
-                    library,
-                    "-c",
-                    source,
-                    "-o",
-                    compiled,
-                ]
-            )
+            _run(toolchain.compile_ir_command(clang, cpu, source, compiled, check_races, air))
             return compiled
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_module, range(len(modules))))
         tables = os.path.join(folder, "tables.clcpp")
         pathlib.Path(tables).write_text(_tables(functions, modules))
-        _run(
-            [
-                clang,
-                *toolchain.dialect_options(False),
-                "-DMSL_CODE",
-                *options,
-                tables,
-                "-x",
-                "none",
-                *objects,
-                "-o",
-                output,
-                *toolchain.link_options(),
-            ]
-        )
+        _run(toolchain.compile_command(clang, False, cpu, tables, output, check_races, objects))
 
 
 def _run(command):
@@ -119,9 +89,10 @@ def _run(command):
     raise ToolError(" ".join(command) + "\n" + printed)
 
 
-def _functions_of_air(clang, options, cache):
+def _functions_of_air(clang, cpu, check_races, cache):
     """Returns the path of the bitcode of include/implementation/air.h, compiled if necessary."""
     headers = pathlib.Path(toolchain.IMPLEMENTATION_HEADERS, "implementation")
+    options = toolchain.host_options(cpu, check_races)
     content = [clang, *options, *(path.read_text() for path in sorted(headers.iterdir()))]
     key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:16]
     path = os.path.join(cache, f"air-{key}.bc")
@@ -129,19 +100,7 @@ def _functions_of_air(clang, options, cache):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             source, output = os.path.join(folder, "air.clcpp"), os.path.join(folder, "air.bc")
             pathlib.Path(source).write_text('#include "implementation/air.h"\n')
-            _run(
-                [
-                    clang,
-                    *toolchain.dialect_options(False),
-                    "-DMSL_CODE",
-                    *options,
-                    "-emit-llvm",
-                    "-c",
-                    source,
-                    "-o",
-                    output,
-                ]
-            )
+            _run(toolchain.bitcode_command(clang, cpu, source, output, check_races))
             os.replace(output, path)
     return path
 

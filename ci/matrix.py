@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Prints the list of wheels to make, in the format of a workflow's output.
+"""Prints the lists from which workflows make jobs, in the format of a step's outputs.
 
-    matrix   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
+    groups   ["shared-memory", ...]: the groups that are pull requests to k2
+    torches  ["2.14.1", ...]: every supported torch except the default
+    python   the Python of the wheels of a pull request
+    wheels   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
 
-By default, the list has one pair: one Python, and the default torch for a Mac.  With --all,
-the list has every supported torch with every Python for which that torch has wheels.  For each
-pair, two wheels are made, one on a Mac and one on Linux.
+By default, the list of wheels has one pair: one Python, and the default torch for a Mac.  With
+--all, the list has every supported torch with every Python for which that torch has wheels.  For
+each pair, two wheels are made, one on a Mac and one on Linux.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -22,6 +26,12 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
+# A job that runs this program has not installed the tool.
+sys.path.append(str(ROOT / "tools"))
+
+from k2mps.core import errors, pins  # noqa: E402
+from k2mps.series import series_file  # noqa: E402
+
 KNOWN = ROOT / "k2_mps_tests/macos_torch/known.toml"
 ONE_PYTHON = "3.12"
 # The ways to make a wheel: each with GitHub's runner and the value of `k2mps wheel --target`.
@@ -31,7 +41,7 @@ KINDS = (
 )
 
 
-def pairs(versions: list[str]) -> list[dict[str, str]]:
+def pairs(versions: Sequence[str]) -> list[dict[str, str]]:
     """Returns the pairs of a torch and a Python for which that torch has wheels.
 
     The torch is one of `versions`.  Pythons without the GIL are left out.
@@ -55,22 +65,19 @@ def numbers(version: str) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--all", action="store_true", help="every pair")
-    parser.add_argument(
-        "--torches",
-        action="store_true",
-        help="instead, print every supported torch except the default",
-    )
     options = parser.parse_args()
-    torch = tomllib.loads((ROOT / "upstream.toml").read_text())["torch"]
-    if options.torches:
-        others = [version for version in torch["supported"] if version != torch["default"]]
-        print(f"torches={json.dumps(others)}")
-        return
-    default_pair = [{"python": ONE_PYTHON, "torch": torch["mac"]}]
-    chosen = pairs(torch["supported"]) if options.all else default_pair
-    print(
-        f"matrix={json.dumps({'include': [{**pair, **kind} for pair in chosen for kind in KINDS]})}"
-    )
+    torch = pins.load(ROOT / "upstream.toml").torch
+    _, group_of = series_file.parse((ROOT / "patches/series").read_bytes())
+    default_pair = {"python": ONE_PYTHON, "torch": torch.mac}
+    chosen = pairs(torch.supported) if options.all else [default_pair]
+    lists = {
+        "groups": [*filter(series_file.is_for_k2, dict.fromkeys(group_of.values()))],
+        "torches": [version for version in torch.supported if version != torch.default],
+        "wheels": {"include": [{**pair, **kind} for pair in chosen for kind in KINDS]},
+    }
+    print(f"python={ONE_PYTHON}")
+    for name, value in lists.items():
+        print(f"{name}={json.dumps(value)}")
 
 
 if __name__ == "__main__":
@@ -78,5 +85,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
-    except OSError as error:
+    except (OSError, errors.K2mpsError) as error:
         sys.exit(f"error: {error}")

@@ -1,0 +1,138 @@
+"""The names of torch that the rules of rules.py know, and questions about expressions."""
+
+import ast
+import re
+
+from .syntax import dotted, is_cuda, keyword
+
+_SAME_NAME = (
+    "is_available",
+    "device_count",
+    "current_device",
+    "get_device_name",
+    "set_device",
+    "device",
+    "synchronize",
+    "empty_cache",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "is_bf16_supported",
+    "manual_seed",
+    "manual_seed_all",
+    "get_rng_state",
+    "get_rng_state_all",
+    "set_rng_state",
+    "set_rng_state_all",
+)
+_AMP = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+# {function of torch: function of k2_mac.gpu with the same arguments}
+REPLACED = {
+    **{f"torch.cuda.{name}": name for name in _SAME_NAME},
+    **{f"torch.cuda.amp.{name}": name for name in _AMP},
+    "torch.cuda.amp.autocast_mode.autocast": "autocast",
+    "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
+    "torch.get_autocast_gpu_dtype": "get_autocast_dtype",
+    "torch.distributed.is_nccl_available": "is_nccl_available",
+    "torch.multiprocessing.spawn": "spawn",
+}
+# These functions mean CUDA if they get no argument.
+CUDA_BY_DEFAULT = {
+    "torch.is_autocast_enabled": "is_autocast_enabled",
+    "torch.amp.GradScaler": "GradScaler",
+    "torch.GradScaler": "GradScaler",
+}
+# The first argument of these functions is a device or its type.
+DEVICE_FIRST = (
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.autocast_mode.autocast",
+    "torch.amp.GradScaler",
+    "torch.GradScaler",
+    "torch.is_autocast_enabled",
+    "torch.Generator",
+    "torch.get_autocast_dtype",
+    "torch.set_default_device",
+    "torch.amp.is_autocast_available",
+)
+WIDE = ("torch.double", "torch.float64")
+# These are None without CUDA.
+VERSIONS = ("torch.version.cuda", "torch.version.hip")
+CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
+OF_LIBRARY = ("device", "device_type")
+_DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
+# An expression with one of these attributes is a tensor, so its attribute `device` is no text.
+OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
+
+# The last word of each name is in every program that uses the name.  The words before may not be: a
+# program may give a module another name.
+_LAST_WORDS = {
+    name.rpartition(".")[2]
+    for name in (*REPLACED, *CUDA_BY_DEFAULT, *DEVICE_FIRST, *WIDE, *CTC)
+    if not name.startswith("torch.cuda.")
+}
+# A program without a match needs no change and no note.
+HINT = re.compile("|".join(["cuda", "device", "(?i:kaldifeat)", *sorted(_LAST_WORDS)]))
+
+# {kind of a note: what the kind means}
+NOTES = {
+    "cuda": "needs CUDA and stays",
+    "off": "torch.cuda.is_available() stays False, because the code after it needs CUDA",
+    "float64": "float64, which mps lacks; tensors on mps become float32",
+    "ctc": "CTC of torch, which k2 computes on mps before torch 2.14",
+    "kaldifeat": "computes features by kaldifeat, so stays on the CPU",
+    "deep": "stays, because its expressions are nested too deeply",
+}
+
+
+def may_convert_float64(call: ast.Call, name: str) -> bool:
+    """Whether a call may make a tensor of an array of numpy, which is float64 by default."""
+    return bool(
+        name in ("torch.tensor", "torch.as_tensor")
+        and keyword(call, "device")
+        and not keyword(call, "dtype")
+        and call.args
+        and isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call))
+    )
+
+
+def means_cuda(call: ast.Call, name: str) -> bool:
+    """Whether a call means CUDA because it names no device."""
+    has_device = call.args or keyword(call, "device") or keyword(call, "device_type")
+    return name in CUDA_BY_DEFAULT and not has_device
+
+
+def names_device(name: str) -> bool:
+    return bool(_DEVICE_NAMES.fullmatch(name.rpartition(".")[2]))
+
+
+def of_mps(name: str) -> str:
+    return "mps:0" if ":" in name else "mps"
+
+
+def texts(node: ast.AST) -> list[object]:
+    return [element.value for element in node.elts if isinstance(element, ast.Constant)]
+
+
+def hides_its_device(call: ast.Call) -> bool:
+    """Whether the device of a call may be in `*args` or `**kwargs`."""
+    if any(isinstance(value, ast.Starred) for value in call.args[:1]):
+        return True
+    shows = call.args or any(names_device(argument.arg or "") for argument in call.keywords)
+    return not shows and any(argument.arg is None for argument in call.keywords)
+
+
+def is_other_device(call: ast.Call) -> bool:
+    """Whether a call `torch.device("cpu")` names a device that is not of CUDA."""
+    arguments = [*call.args, *(argument.value for argument in call.keywords)]
+    first = arguments[0] if arguments else None
+    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return is_text and not is_cuda(first)
+
+
+def makes_extractor(node: ast.AST) -> bool:
+    """Whether a node is a call of lhotse's KaldifeatFbank or a similar class."""
+    name = dotted(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
+    return bool(re.fullmatch(r"Kaldifeat\w+", name))
