@@ -185,9 +185,8 @@ inline int FindRows(device const long *ranges, int first, int end,  // NOLINT
     count += begin + i < end && ranges[begin + i] == s ? 1 : 0;
   int place = simd_prefix_exclusive_sum(count);
   const int of_simdgroup = simd_sum(count);
-  // Other threads may still read the rows of the previous search.
-  threadgroup_barrier(mem_flags::mem_threadgroup);
   if (lane == 0) counts[simdgroup] = of_simdgroup;
+  // Until here, other threads may read the rows that the previous search found.
   threadgroup_barrier(mem_flags::mem_threadgroup);
   int total = 0;
   for (int i = 0; i < kRnntPruningBackwardThreads / kSimdWidth; ++i) {

@@ -16,7 +16,7 @@
 '''Calls that Metal's kernels do not take, whatever the estimated times are.'''
 from typing import Dict
 
-# For each operation, what in its last call the kernels do not take.  All threads
+# For each operation, what in its last call the kernels do not take.  Threads
 # share the texts: k2.mps.explain() tells of the last call of the process.
 _reasons: Dict[str, str] = {}
 
