@@ -30,6 +30,12 @@ PROGRAMS = [
         [2],
     ),
     (
+        "a_member_function_whose_return_type_comes_last",
+        "struct S { float x; auto f() const -> float { float2 v(x, 1); return v.x + v.y; } };",
+        "S s = {5}; out[0] = s.f();",
+        [6],
+    ),
+    (
         # The suffix of a bfloat has the letters of two digits.
         "hexadecimal_literals",
         "",
