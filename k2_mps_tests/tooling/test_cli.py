@@ -267,7 +267,7 @@ def test_a_toml_behind_a_link_is_refused(sandbox):
     assert "upstream.toml is a symbolic link" in sandbox.fails(1, "apply")
 
 
-PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/wheel_matrix.py"]]
+PROGRAMS = [["-m", "k2_mps_tests.waits"], [ROOT / "ci/follow.py"], [ROOT / "ci/matrix.py"]]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
