@@ -141,7 +141,7 @@ def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
 
     # k2 ignores the settings of another machine that shares the home folder.
     path.write_text(json.dumps({"another": saved}))
-    assert "from other machines" in _python(path, "-c", program).stdout
+    assert "not from this machine" in _python(path, "-c", program).stdout
 
     path.write_text(json.dumps({"another": saved, platform.node(): saved}))
     assert _python(path, "-m", "k2_mac.calibrate", "--forget").returncode == 0

@@ -14,6 +14,7 @@ A thread also waits for the memory, which nothing here counts.  So `issue` and `
 times, and SLOWER times these times is the other end of the estimate.
 """
 
+import functools
 import math
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,7 @@ class Operation(NamedTuple):
     work: dict[str, Work]  # for each kernel
 
 
+@functools.cache
 def load():
     """Returns (size, {name: Operation}) of operations.toml."""
     document = tomllib.loads(_FILE.read_text())

@@ -121,6 +121,6 @@ def explain() -> str:
         lines.append('The estimates are from measurements of this machine'
                      f' ({saved.get("device")}, {saved.get("date")}).')
     else:
-        lines.append('The estimates are from other machines, none of them '
-                     'Apple\'s.')
+        lines.append('The estimates are not from this machine: the host\'s are '
+                     'from an x86-64, and Metal\'s from a model of an M1.')
     return '\n'.join(lines)
