@@ -89,8 +89,8 @@ kernel void search_pruned(K2_PRUNED_ARGUMENTS,
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq =
       GetSequence(buffers, part.first_seq + int(group), int(group));
-  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), simdgroup, lane,
-                           sums, queues);
+  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), int(simdgroup),
+                           int(lane), sums, queues);
   int t = 0;
   if (part.first_window == 0)
     StartSequence(seq, team);
@@ -163,9 +163,9 @@ kernel void step_pruned(K2_PRUNED_ARGUMENTS,
             number = int(group) % groups, slot = of_all / step.num_teams,
             team_number = of_all % step.num_teams;
   Sequence seq = GetSequence(buffers, step.first_seq + slot, slot);
-  const Team team =
-      TeamOf(int(number * num_simdgroups + simdgroup),
-             int(groups * num_simdgroups), simdgroup, lane, sums, queues);
+  const Team team = TeamOf(int(number * num_simdgroups + simdgroup),
+                           int(groups * num_simdgroups), int(simdgroup),
+                           int(lane), sums, queues);
   if (step.window >= 0 && team_number + 1 == step.num_teams) {
     seq.counts += kPrMaxSimdgroups;
     DoWindowStep(seq, team, WindowOf(step.window, params.num_rows),

@@ -246,9 +246,9 @@ struct Team {
 // index, size, lane   as in Team
 // simdgroup           the index of this simdgroup in its threadgroup
 // sums, queues        the memory of all simdgroups of the threadgroup
-inline Team TeamOf(int index, int size, uint simdgroup, uint lane,
+inline Team TeamOf(int index, int size, int simdgroup, int lane,
                    threadgroup atomic_int *sums, threadgroup int *queues) {
-  return Team{index, size, int(lane), sums + 2 * kSimdWidth * simdgroup,
+  return Team{index, size, lane, sums + 2 * kSimdWidth * simdgroup,
               queues + 2 * kSimdWidth * simdgroup};
 }
 

@@ -243,8 +243,8 @@ kernel void search_stream(K2_PRUNED_ARGUMENTS,
   threadgroup atomic_int sums[2 * kPrMostThreads];
   threadgroup int queues[2 * kPrMostThreads];
   const Sequence seq = GetSequence(buffers, int(group), int(group));
-  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), simdgroup, lane,
-                           sums, queues);
+  const Team team = TeamOf(int(simdgroup), int(num_simdgroups), int(simdgroup),
+                           int(lane), sums, queues);
   DoFrameStep(seq, team, kPrStart, 0);
   Barrier();
   for (int t = kPrHistory; t < seq.num_rows; ++t) {
@@ -271,9 +271,9 @@ kernel void step_stream(K2_PRUNED_ARGUMENTS,
   threadgroup int queues[2 * kPrThreads];
   const int slot = int(group) / step.groups, number = int(group) % step.groups;
   const Sequence seq = GetSequence(buffers, slot, slot);
-  const Team team =
-      TeamOf(int(number * num_simdgroups + simdgroup),
-             int(step.groups * num_simdgroups), simdgroup, lane, sums, queues);
+  const Team team = TeamOf(int(number * num_simdgroups + simdgroup),
+                           int(step.groups * num_simdgroups), int(simdgroup),
+                           int(lane), sums, queues);
   if (step.phase != kPrNoPhase)
     DoFrameStep(seq, team, step.phase, step.t);
   else
