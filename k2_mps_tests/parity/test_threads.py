@@ -7,6 +7,7 @@ import time
 import k2
 import pytest
 import torch
+from k2.mps.graph_index import GraphIndex
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, python, random_fsa_vec
 from k2_mps_tests.parity.in_threads import loss_and_grad, pruned, run_in_threads
@@ -64,6 +65,21 @@ def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
             start.wait()
             torch.ones(rows, device="mps") + 1  # work for the GPU; row_ids() waits for this work
             assert_same(shape.row_ids(1), expected)
+
+        run_in_threads(*[work] * 3)
+
+
+def test_threads_that_ask_a_shared_index_for_its_labels(restless, metal):
+    graph = k2.ctc_graph([[1, 2], [5]], device="mps")
+    for _ in range(100):
+        index = GraphIndex(graph, by_host=False)
+        start = threading.Barrier(3)
+
+        def work(index=index, start=start):
+            start.wait()
+            while index.labels() is None:
+                k2.mps.synchronize()
+            assert index.labels() == (-1, 5)
 
         run_in_threads(*[work] * 3)
 

@@ -56,7 +56,7 @@ struct Counters {
 
 // A gate that takes this long or longer counts as a wait, because torch does
 // not tell whether the GPU has pending work.  Without pending work, a gate
-// takes about 0.3 microseconds, or a few microseconds with cold caches.  A
+// takes about 0.3 microseconds on an x86-64, or a few with cold caches.  A
 // round trip of a command buffer to the GPU takes at least tens of
 // microseconds.
 constexpr int64_t kWaitNanoseconds = 10000;

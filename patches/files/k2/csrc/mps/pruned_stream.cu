@@ -63,7 +63,8 @@ std::shared_ptr<PrunedHistory> HistoryOf(const PrunedStream &after,
                                          const PrunedStream &before) {
   // `before.history` cannot be extended if another stream that continues from
   // the same chunk has extended it, or if `before.history` has too little
-  // room.
+  // room.  At least one element stays free, because Save() binds the free part
+  // of `arcs`, and Metal binds no empty buffer.
   std::shared_ptr<PrunedHistory> ans = before.history;
   if (!ans || ans->num_arcs != before.old_arcs ||
       ans->num_states != before.old_states ||

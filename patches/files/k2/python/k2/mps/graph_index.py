@@ -55,7 +55,9 @@ class GraphIndex:
         '''
         self._version = _version(fsas)
         self._labels: Optional[Tuple[int, int]] = None
+        # A copy of index.labels, and the event after which it is complete.
         self._copy: Optional[torch.Tensor] = None
+        self._event: Optional[Union[torch.Event, torch.mps.Event]] = None
         # The arcs that the host has yet to read.
         self._unread = fsas.arcs if by_host else None
         make = (_k2.mps_reserve_graph_index
@@ -80,13 +82,14 @@ class GraphIndex:
         '''Return the lowest and the highest label, or None if the host does not
         know them yet.  If the GPU fills the index, the host knows the labels
         only after the GPU is done.'''
-        if self._labels is None and self._copy is None:
-            self._copy = self.index.labels.to('cpu', non_blocking=True)
-            self._event = _new_event()
-            self._event.record()
-        elif self._labels is None and self._event.query():
-            self._labels = (int(self._copy.min()), int(self._copy.max()))
-        return self._labels
+        with _lock:  # Threads may share the index.
+            if self._labels is None and self._copy is None:
+                self._copy = self.index.labels.to('cpu', non_blocking=True)
+                self._event = _new_event()
+                self._event.record()
+            elif self._labels is None and self._event.query():
+                self._labels = (int(self._copy.min()), int(self._copy.max()))
+            return self._labels
 
 
 def _new_event() -> Union[torch.Event, torch.mps.Event]:
