@@ -69,10 +69,9 @@ def plan(
 def _patches(files: Mapping[str, File], order: bytes) -> dict[str, Patch]:
     """Returns the patches that patches/series lists and that can be read, by name."""
     patches = {}
-    with contextlib.suppress(errors.SeriesError):
-        for name in series_file.parse(order)[0]:
-            with contextlib.suppress(errors.SeriesError, KeyError):
-                patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
+    for name in series_file.parse(order)[0]:
+        with contextlib.suppress(errors.SeriesError, KeyError):
+            patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
     return patches
 
 
