@@ -93,6 +93,17 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             "is checked out in {other}",
             "git worktree add -q ../other -b k2-mps",
         ),
+        *(
+            refused(
+                f"the branch in another worktree's {name}",
+                "is checked out in {other}",
+                f"git worktree add -q ../other -b k2-mps; cd ../other; {script}",
+            )
+            for name, script in {
+                "rebase": "git rebase -q --exec false HEAD~1 || true",
+                "bisection": "git bisect start -q; git checkout -q --detach",
+            }.items()
+        ),
         refused("no index", "index is missing", "rm .git/index"),
         refused("a locked index", "index.lock exists", "touch .git/index.lock", BUSY),
         refused("a locked HEAD", "HEAD.lock exists", "touch .git/HEAD.lock", BUSY),

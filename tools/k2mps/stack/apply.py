@@ -5,7 +5,6 @@ Then git switches the checkout to the last commit.
 """
 
 import contextlib
-import os
 
 from k2mps.core import errors
 from k2mps.core.project import Project
@@ -86,11 +85,12 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
             why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
-    worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
-    if head.branch != BRANCH_REF and os.path.exists(worktree):
+    worktree = "" if head.branch == BRANCH_REF else checkout.other_user(BRANCH_REF)
+    if worktree:
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {worktree}",
-            why="two worktrees cannot share a branch",
+            why="two worktrees cannot share a branch, and git has one of them there, perhaps for a"
+            " rebase or bisection",
             next_command="use that worktree, or another clone of k2",
         )
 

@@ -235,6 +235,27 @@ class Checkout:
                 " file; then run the same command again",
             )
 
+    def other_user(self, branch: str) -> str:
+        """Returns another worktree that has a branch checked out, or rebases or bisects it; empty
+        if there is none.
+
+        Args:
+          branch: the full name.
+        """
+        worktree = self.git.text("for-each-ref", "--format=%(worktreepath)", branch)
+        if os.path.exists(worktree) and Path(worktree).resolve() != self.directory:
+            return worktree
+        names = (branch, branch.removeprefix("refs/heads/"))  # A bisection has the short name.
+        for folder in (self.common_dir, *self.common_dir.glob("worktrees/*")):
+            link = folder / "gitdir"
+            worktree = (folder / link.read_text().strip()).parent if link.is_file() else folder
+            if folder.resolve() == self.git_dir.resolve() or not worktree.exists():
+                continue
+            for name in ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
+                if (folder / name).is_file() and (folder / name).read_text().strip() in names:
+                    return str(worktree)
+        return ""
+
     def changed_files(self, untracked: str = "no") -> Differences:
         """Lists the edited and the new files.
 

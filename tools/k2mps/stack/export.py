@@ -153,6 +153,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
       K2mpsError: this branch is not checked out, does not stand on the pin, or has a merge.
     """
     _check_branch(transaction)
+    if pin == transaction.pin:
+        transaction.check_pin()
     _check_base(transaction, pin)
     commits = transaction.checkout.commits(f"{pin.commit}..{transaction.head.tip}")
     _check_linear(transaction.checkout, pin, commits)

@@ -21,7 +21,7 @@ from k2mps.core.git import pathspecs, split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, series_file
 from k2mps.stack import applied, commits, extraction, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
@@ -129,6 +129,16 @@ class Transaction:
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
 
+    def check_pin(self) -> None:
+        """Raises an error if upstream.toml has an older pin than the series that was applied.
+
+        Then branch k2-mps stands on the pin, but its first commits are upstream's.
+        """
+        if "upstream.toml" in self.changed:
+            first = self.checkout.commits(f"{self.pin.commit}..{self.applied.tip}")[:1]
+            if first and not extraction.name_of(first[0]):
+                raise self._refusal(["upstream.toml"], "the command")
+
     def check_head(self) -> None:
         """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits."""
         checkout, head = self.checkout, self.head
@@ -167,6 +177,11 @@ class Transaction:
         """
         if self.project.patches.is_symlink():
             patch_folder.read(self.project.patches, "series")  # raises the error for a link
+        if "patches/series" in self.files:
+            try:
+                series_file.parse(self.files["patches/series"].content)
+            except errors.SeriesError:  # The groups are unknown, and so who may edit which file.
+                raise self._refusal(["patches/series"], "the command") from None
         return extraction.plan(self.checkout, commits, self.files, self.project.upstream().pin, pin)
 
     def check_files(self, plan: Plan, command: str) -> None:
