@@ -49,14 +49,16 @@ def export(
         dropped = [path for path in plan.removed if path not in superseded]
         if dropped and not prune:
             lost = _lost_commits(transaction, dropped)
+            kept = [one for one in lost if _has_changes(checkout, commits[-1].tree, one)]
+            gone = [commit for commit in lost if commit not in kept]
             # The cherry-pick of the advice must overwrite no file of the user.
-            transaction.check_in_the_way(transaction.head.commit, lost)
-            checkout.check_merge(transaction.head.commit, *(commit.id for commit in lost))
+            transaction.check_in_the_way(transaction.head.commit, gone)
+            checkout.check_merge(transaction.head.commit, *(commit.id for commit in gone))
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(checkout, lost)}k2mps export"
+                next_command=f"{_recovery(checkout, pin, kept, gone)}k2mps export"
                 f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
             )
         left_out = _left_out(transaction, pin, commits)
@@ -120,15 +122,30 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
 
-def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
-    """Returns the advice how to bring back commits; empty if there are none."""
-    if not lost:
+def _recovery(checkout: Checkout, pin: Pin, kept: Sequence[Commit], gone: Sequence[Commit]) -> str:
+    """Returns the advice how to bring back patches; empty if there are none.
+
+    Args:
+      kept: the commits of those patches whose changes the branch has.
+      gone: the other commits of those patches.
+    """
+    advice = []
+    if kept:
+        rebase = checkout.rebase_command(pin.commit, *(commit.id for commit in kept))
+        lines = ", ".join(f"Patch-Filename: {extraction.name_of(commit)}" for commit in kept)
+        advice.append(
+            f"{rebase} -i {pin.commit[:12]}, to end the message of the commit that has the patch's"
+            f" changes with {lines}"
+        )
+    if gone:
+        names = " ".join(commit.id[:12] for commit in gone)
+        advice.append(
+            f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of the"
+            " series"
+        )
+    if not advice:
         return ""
-    names = " ".join(commit.id[:12] for commit in lost)
-    return (
-        f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of"
-        " the series; then the same command again; or, if you mean to drop them, "
-    )
+    return f"{'; '.join(advice)}; then the same command again; or, if you mean to drop them, "
 
 
 def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
