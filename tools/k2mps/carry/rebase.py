@@ -42,17 +42,17 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's other configuration and the terminal, as if the user had typed
         # it.  Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
-        status = 1
+        ended = False
         after = f"k2mps export --onto {onto[:12]}"
         try:
             with interrupts.deferred(), process.started(command) as running:
                 status = running.wait()
+                ended = not status
         except errors.InterruptedRunError as error:
-            error.next_command = f"{after}, because git has ended the rebase"
-            if status:
-                error.next_command = checkout.undo_rebase()
+            done = f"{after}, because git has ended the rebase"
+            error.next_command = done if ended else checkout.undo_rebase()
             raise
-    if not status:
+    if ended:
         return onto
     if status < 0:
         raise errors.ended_by_signal("git rebase", status, checkout.undo_rebase())

@@ -48,9 +48,20 @@ _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 # merge that is not git's own may drop edits or carriage returns.  An encoding other than that of
 # patches/ may lack letters of a message.  Without a key, a signature would stop the rebase.
 REBASE = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "i18n.commitEncoding=UTF-8", "-c", "merge.default="),
-    *("-c", "merge.renormalize=false", "-c", "rebase.updateRefs=false"),
-    *("rebase", "--merge", "--strategy=ort", "--no-autostash", "--no-gpg-sign"),
+    *git.settings(
+        {
+            "core.hooksPath": os.devnull,
+            "i18n.commitEncoding": "UTF-8",
+            "merge.default": "",
+            "merge.renormalize": "false",
+            "rebase.updateRefs": "false",
+        }
+    ),
+    "rebase",
+    "--merge",
+    "--strategy=ort",
+    "--no-autostash",
+    "--no-gpg-sign",
 )
 
 # Attributes by which git stores something else than the files' contents.

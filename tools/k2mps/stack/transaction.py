@@ -15,6 +15,7 @@ import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, interrupts, objects, replacement
 from k2mps.core.git import pathspecs, split_z
@@ -30,6 +31,12 @@ PUT_ASIDE = (
     "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
     " it is committed"
 )
+
+
+class RefMove(NamedTuple):
+    ref: str  # the full name
+    new: str  # the commit that the ref gets
+    old: str  # the commit that the ref must have; empty if the ref must not exist
 
 
 @contextlib.contextmanager
@@ -95,36 +102,40 @@ class Transaction:
         After a `git rebase`, this is another commit than the pin, until `k2mps export --onto`
         writes the pin.
         """
-        tip, pin, is_ancestor = self.head.tip, self.pin.commit, self.checkout.is_ancestor
+        tip = self.head.tip
         if not tip:
             return ""
+        pin, is_ancestor = self.pin.commit, self.checkout.is_ancestor
         if self.tip_is_known and self.applied.tip == tip:
             return pin
         on_pin = is_ancestor(pin, tip)
-        if not (self.applied and is_ancestor(self.applied.tip, tip)):
-            others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
-            if others:
-                return others[-1]
-            for commit in upstream.rebase_bases(self.checkout, pin):
-                if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
-                    return commit
+        if self.applied and is_ancestor(self.applied.tip, tip):
+            return pin if on_pin else ""  # The user has only added commits.
+        others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
+        if others:  # git has rebased the branch onto a descendant of the pin.
+            return others[-1]
+        for commit in upstream.rebase_bases(self.checkout, pin):
+            # Below the pin, an earlier rebase may be the base only if the branch lacks the pin.
+            if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
+                return commit
         return pin if on_pin else ""
 
-    def user_commits(self, tip: str = "", of: str = "") -> list[Commit]:
+    def user_commits(self, tip: str = "", last: str = "") -> list[Commit]:
         """Returns the user's commits, which patches/ lacks.
 
         Args:
           tip: the last commit of the series; empty if the caller has not made it.
-          of: the commit whose ancestors are searched; empty for the last commit of branch k2-mps.
+          last: the commit whose ancestors are searched; empty for that of branch k2-mps.
         """
-        last = of or self.head.tip
-        ends = (self.pin.commit, tip, self.applied and self.applied.tip)
+        last = last or self.head.tip
+        pin = self.pin.commit
         # Between the pin and these two, all commits are upstream's.
-        ends += (self.base, upstream.rebase_target(self.checkout, self.pin.commit))
-        in_series = [commit for commit in ends if commit]
-        if not last or last in in_series:
+        upstream_ends = (self.base, upstream.rebase_target(self.checkout, pin))
+        series_ends = (tip, self.applied.tip if self.applied else "")
+        known = [commit for commit in (pin, *upstream_ends, *series_ends) if commit]
+        if not last or last in known:
             return []
-        others = self.checkout.commits(last, "--not", *in_series)
+        others = self.checkout.commits(last, "--not", *known)
         # If the tool's ref is missing, the tool's commits do not count, because they may be another
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
@@ -202,10 +213,12 @@ class Transaction:
           plan: the files; `tip` is the last commit that `apply` makes of them.
           command: the command's name, for messages and reflogs.
         """
-        branch = (BRANCH_REF, tip, self.head.tip)
+        branch = RefMove(BRANCH_REF, tip, self.head.tip)
         if not (plan.changed or plan.removed):
             self.record(tip, plan.files, branch, command)
             return
+        # The branch moves first: after a kill, it has what the files still lack, and the old ref
+        # tells which files may be replaced.
         self._move([branch], command)
         for path in (*plan.changed, *plan.removed):
             if not self._may_replace(path, plan.files.get(path)):
@@ -236,7 +249,7 @@ class Transaction:
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
             try:
-                self._move([(BRANCH_REF, tip, head.tip)], "apply")
+                self._move([RefMove(BRANCH_REF, tip, head.tip)], "apply")
             except errors.K2mpsError:
                 old = head.branch.removeprefix("refs/heads/")
                 back = (old,) if old else ("--detach", head.commit)
@@ -280,7 +293,7 @@ class Transaction:
         self,
         tip: str,
         contents: Mapping[str, File] | None = None,
-        branch: tuple[str, str, str] | None = None,
+        branch: RefMove | None = None,
         command: str = "apply",
     ) -> None:
         """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
@@ -299,18 +312,18 @@ class Transaction:
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         id_ = old.id if old else self.checkout.git.text(*name)
-        self._move([(applied.REF, commit, id_), *([branch] if branch else [])], command)
+        moves = [RefMove(applied.REF, commit, id_), *([branch] if branch else [])]
+        self._move(moves, command)
 
-    def _move(self, updates: list[tuple[str, str, str]], command: str) -> None:
+    def _move(self, moves: Sequence[RefMove], command: str) -> None:
         """Moves refs, either all or none.
 
         Args:
-          updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
           command: the command's name, for the reflogs.
         Raises:
           K2mpsError: a ref does not have its old id any more.
         """
-        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates)
+        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in moves)
         self._update_refs("".join(lines), "-m", f"k2mps {command}")
 
     def _check_movable(self, tip: str) -> None:
