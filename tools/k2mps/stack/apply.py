@@ -8,6 +8,7 @@ import contextlib
 
 from k2mps.core import errors
 from k2mps.core.project import Project
+from k2mps.stack.advice import rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 from k2mps.stack.transaction import PUT_ASIDE, Transaction, begin
 
@@ -100,7 +101,7 @@ def _advice(transaction: Transaction, tip: str) -> str:
     checkout, old, base = transaction.checkout, transaction.applied, transaction.base
     if transaction.changed and checkout.is_ancestor(old.tip, transaction.head.tip):
         # transaction.tip has made the commits of the changed patches/, so git can rebase.
-        rebase = checkout.rebase_command(old.tip, transaction.head.tip, tip)
+        rebase = rebase_command(checkout, old.tip, transaction.head.tip, tip)
         return f"{rebase} --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
     if transaction.changed and onto and base:

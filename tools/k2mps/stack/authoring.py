@@ -18,6 +18,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import export, extraction
+from k2mps.stack.advice import stash_and
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
@@ -132,8 +133,9 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
             next_command="commit the edits there, too, then k2mps export; or "
-            + checkout.stash_and(
-                f"k2mps export, {checkout.git_command} stash pop, and the same command again"
+            + stash_and(
+                checkout,
+                f"k2mps export, {checkout.git_command} stash pop, and the same command again",
             ),
         )
 

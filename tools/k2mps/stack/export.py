@@ -11,6 +11,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.stack import extraction, upstream
+from k2mps.stack.advice import checkout_of_branch, rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_patches, pick
 from k2mps.stack.extraction import Plan
@@ -131,7 +132,7 @@ def _recovery(checkout: Checkout, pin: Pin, kept: Sequence[Commit], gone: Sequen
     """
     advice = []
     if kept:
-        rebase = checkout.rebase_command(pin.commit, *(commit.id for commit in kept))
+        rebase = rebase_command(checkout, pin.commit, *(commit.id for commit in kept))
         lines = ", ".join(f"Patch-Filename: {extraction.name_of(commit)}" for commit in kept)
         advice.append(
             f"{rebase} -i {pin.commit[:12]}, to end the message of the commit that has the patch's"
@@ -187,7 +188,7 @@ def _check_branch(transaction: Transaction) -> None:
     advice = "k2mps apply"
     if head.tip and (head.branch or transaction.user_commits()):
         transaction.check_in_the_way(head.tip)
-        advice = checkout.checkout_of_branch()
+        advice = checkout_of_branch(checkout)
     raise errors.K2mpsError(
         f"{checkout.directory} is not on branch {BRANCH}",
         why="patches are made from the commits on that branch",
@@ -210,7 +211,7 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
         first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
         advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
     elif base:
-        rebase = f"{checkout.rebase_command(old, head.tip)} --force-rebase {old[:12]}"
+        rebase = f"{rebase_command(checkout, old, head.tip)} --force-rebase {old[:12]}"
         advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {rebase},"
         advice += " then the same command again"
     raise errors.K2mpsError(
@@ -226,7 +227,7 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     merge = next((commit for commit in commits if len(commit.parents) > 1), None)
     if merge is None:
         return
-    rebase = checkout.rebase_command(pin.commit, *merge.parents)
+    rebase = rebase_command(checkout, pin.commit, *merge.parents)
     advice = (
         f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
@@ -263,7 +264,7 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{checkout.rebase_command(pin.commit, tip)} -i {pin.commit[:12]}, and"
+            next_command=f"{rebase_command(checkout, pin.commit, tip)} -i {pin.commit[:12]}, and"
             " change them",
         )
     return tip

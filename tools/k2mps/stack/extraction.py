@@ -15,6 +15,7 @@ from k2mps.core.pins import Pin
 from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
+from k2mps.stack.advice import rebase_command
 from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
 
 # The first words of the subjects that `git commit --fixup` and `git commit --squash` write.
@@ -99,7 +100,7 @@ def _series(
     """
 
     def rebase() -> str:
-        return f"{checkout.rebase_command(pin, commits[-1].id)} -i {pin[:12]}"
+        return f"{rebase_command(checkout, pin, commits[-1].id)} -i {pin[:12]}"
 
     _check_followers(commits, rebase)
     changes_by_id = checkout.changes_of(commits)

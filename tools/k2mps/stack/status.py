@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.stack.advice import choice_of_version, undo_rebase
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Differences, Head
 from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
@@ -73,7 +74,7 @@ def _operation(current: Transaction) -> tuple[str, str]:
     if checkout.rebase_was_killed():
         return (
             "a rebase is running, or was killed",
-            f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again",
+            f"if git is not running any more, {undo_rebase(checkout)}; then the rebase again",
         )
     if not operation:
         return "", ""
@@ -126,7 +127,7 @@ def _next_step(
             f"edit the conflicts in {conflicts}, and {checkout.git_command} add; then k2mps status"
         )
     if differences.staged_only:
-        return f"{checkout.choice_of_version(differences.staged_only)}; then k2mps status"
+        return f"{choice_of_version(checkout, differences.staged_only)}; then k2mps status"
     is_rebased = _is_rebased(current)
     on_branch = head.branch == BRANCH_REF
     if is_rebased and not edited and _may_export(current):

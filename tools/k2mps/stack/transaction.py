@@ -24,6 +24,7 @@ from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder, series_file
 from k2mps.stack import applied, commits, extraction, upstream
+from k2mps.stack.advice import move_away
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
 
@@ -376,7 +377,7 @@ class Transaction:
           staged: those of the files that are new and staged; the others are ignored.
         """
         checkout = self.checkout
-        if moves := checkout.move_away(staged):
+        if moves := move_away(checkout, staged):
             return moves
         if set(staged) & set(checkout.changed_files().staged_only):
             return "k2mps status, which says how to keep one of two versions"
