@@ -135,6 +135,17 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, st
     assert snapshot(own) == before
 
 
+def test_a_rebase_in_the_main_worktree_has_the_branch(sandbox):
+    own = sandbox.clone("own")
+    support.shell(
+        own,
+        "git worktree add -q --detach ../linked; git switch -q -c k2-mps;"
+        " git rebase -q --exec false HEAD~1 || true",
+    )
+    linked = own.parent / "linked"
+    assert f"is checked out in {own}\n" in sandbox.fails(REFUSED, "apply", "--k2", str(linked))
+
+
 def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):
     sandbox.ok("apply")
     git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")

@@ -235,13 +235,14 @@ class Checkout:
         if os.path.exists(worktree) and Path(worktree).resolve() != self.directory:
             return worktree
         names = (branch, branch.removeprefix("refs/heads/"))  # A bisection has the short name.
-        for folder in (self.common_dir, *self.common_dir.glob("worktrees/*")):
+        common = self.common_dir.resolve()
+        for folder in {common, *common.glob("worktrees/*")} - {self.git_dir.resolve()}:
+            # In the git directory of a linked worktree, this file has the path of the file `.git`.
             link = folder / "gitdir"
-            worktree = (folder / link.read_text().strip()).parent if link.is_file() else folder
-            if folder.resolve() == self.git_dir.resolve() or not worktree.exists():
-                continue
+            worktree = (folder / link.read_text().strip() if link.is_file() else folder).parent
             for name in ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
-                if (folder / name).is_file() and (folder / name).read_text().strip() in names:
+                file = folder / name
+                if worktree.exists() and file.is_file() and file.read_text().strip() in names:
                     return str(worktree)
         return ""
 
