@@ -93,6 +93,17 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             "is checked out in {other}",
             "git worktree add -q ../other -b k2-mps",
         ),
+        *(
+            refused(
+                f"the branch in another worktree's {name}",
+                "is checked out in {other}",
+                f"git worktree add -q ../other -b k2-mps; cd ../other; {script}",
+            )
+            for name, script in {
+                "rebase": "git rebase -q --exec false HEAD~1 || true",
+                "bisection": "git bisect start -q; git checkout -q --detach",
+            }.items()
+        ),
         refused("no index", "index is missing", "rm .git/index"),
         refused("a locked index", "index.lock exists", "touch .git/index.lock", BUSY),
         refused("a locked HEAD", "HEAD.lock exists", "touch .git/HEAD.lock", BUSY),
@@ -122,6 +133,17 @@ def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, st
     error = sandbox.fails(status, "apply", "--k2", str(own))
     assert message.format(own=own, other=own.parent / "other") in error
     assert snapshot(own) == before
+
+
+def test_a_rebase_in_the_main_worktree_has_the_branch(sandbox):
+    own = sandbox.clone("own")
+    support.shell(
+        own,
+        "git worktree add -q --detach ../linked; git switch -q -c k2-mps;"
+        " git rebase -q --exec false HEAD~1 || true",
+    )
+    linked = own.parent / "linked"
+    assert f"is checked out in {own}\n" in sandbox.fails(REFUSED, "apply", "--k2", str(linked))
 
 
 def test_the_advice_for_commits_beside_changed_patches_can_be_followed(sandbox):

@@ -84,6 +84,15 @@ def test_an_untracked_file_is_taken_only_if_it_is_named(sandbox, k2, command):
     assert "did not match" in sandbox.fails(1, "fold", MPS, "nope")
 
 
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
+def test_an_ignored_file_is_taken_after_git_add(sandbox, k2, command):
+    support.write(k2, {"new[1].log": "mine\n"})
+    message = sandbox.fails(1, *command, "new[1].log")
+    support.shell(k2, re.search("next: (git .*), then the same", message)[1])
+    sandbox.ok(*command, "new[1].log")
+    assert (sandbox.root / "patches/files/new[1].log").read_text() == "mine\n"
+
+
 def test_the_user_who_makes_a_patch_is_its_author(sandbox, k2):
     sandbox.config.write_text("[user]\n\tname = Bob\n\temail = b@c.org\n")
     edit(k2)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from k2mps.core import repository
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.series_files import git_commands
@@ -107,6 +108,15 @@ def test_an_empty_variable_names_no_checkout(sandbox):
 def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
     support.shell(sandbox.root, script)
     assert "next: move away what is there, then " in sandbox.fails(1, "apply")
+
+
+def test_the_progress_of_a_clone_counts_objects(sandbox):
+    progress = support.Progress()
+    words = ("clone", "--", sandbox.upstream.as_uri(), "copy")
+    assert repository.network(sandbox.root, "cloning", "no", *words, reporter=progress) == ""
+    counts = {name: (done, total) for done, total, name in progress.steps}
+    done, total = counts["Receiving objects"]
+    assert done == total > 0
 
 
 def test_a_terminal_shows_progress_and_tables(sandbox):

@@ -117,6 +117,17 @@ def test_export_names_and_orders_the_patches(sandbox, k2, script, order):
     assert patches(sandbox) == before
 
 
+def test_a_message_without_its_line_patch_filename_gets_the_line_back(sandbox, k2):
+    before = patches(sandbox)
+    git(k2, "commit", "--quiet", "--amend", "-m", "python: other words")
+    message = sandbox.fails(1, "export")
+    line = "Patch-Filename: python-add-only-new-files.patch"
+    assert f"the patch's changes with {line};" in message and "cherry-pick" not in message
+    git(k2, "commit", "--quiet", "--amend", "-m", f"python: other words\n\n{line}")
+    sandbox.ok("export")
+    assert patches(sandbox).keys() == before.keys()
+
+
 def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k2):
     before = patches(sandbox)
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")

@@ -12,6 +12,7 @@ from k2_mps_tests.tooling.sandbox import CONTEXT, MPS, NEW
 from k2_mps_tests.tooling.series_files import findings, write_cover_letters
 from k2_mps_tests.tooling.support import git
 
+REAL = (support.TOOLS.parent / "patches/series").read_bytes()
 ORDER = b"""\
 # why
 # shared-memory: one
@@ -68,9 +69,40 @@ def test_patches_keep_their_groups_in_another_order(names, groups):
 def test_a_new_order_keeps_the_comments_of_groups():
     order = series_file.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
-        b"# why\n\n# shared-memory: one\nb.patch\nx.patch\na.patch\n\n# profiling: three\nd.patch\n"
+        b"# why\n# shared-memory: one\nb.patch\nx.patch\na.patch\n\n# device: two\n\n"
+        b"# profiling: three\nd.patch\n"
     )
     assert series_file.render_order(ORDER, list(GROUPS)) == ORDER
+
+
+@pytest.mark.parametrize("order", [ORDER, REAL])
+@pytest.mark.parametrize("comment", ["# mine", "  # mine: two\n# lines", "\n# mine", "# mine\n"])
+def test_a_comment_stays_in_its_group_wherever_it_stands(order, comment):
+    """The new order lacks the patches of every second group."""
+    lines = order.decode().splitlines()
+    for at in range(len(lines) + 1):
+        old = "\n".join([*lines[:at], comment, *lines[at:], ""]).encode()
+        names, groups = series_file.parse(old)
+        emptied = list(dict.fromkeys(groups.values()))[::2]
+        kept = [name for name in names if groups[name] not in emptied]
+        new = series_file.render_order(old, [*kept, "new.patch"])
+        assert comments(new) == comments(old)
+        assert series_file.parse(new)[0] == [*kept, "new.patch"]
+
+
+def comments(order: bytes) -> list[bytes]:
+    return [line for line in order.split(b"\n") if line.strip().startswith(b"#")]
+
+
+def test_a_group_that_lost_its_patch_keeps_its_title():
+    moved = ORDER.replace(b"c.patch\n", b"").replace(b"b.patch\n", b"b.patch\nc.patch\n")
+    new = series_file.render_order(moved, ["a.patch", "b.patch", "c.patch", "d.patch", "x.patch"])
+    assert new == moved + b"x.patch\n"
+
+
+def test_patches_that_are_all_new_join_the_last_group():
+    new = series_file.render_order(ORDER, ["x.patch"])
+    assert series_file.parse(new) == (["x.patch"], {"x.patch": "profiling"})
 
 
 @pytest.fixture
@@ -265,3 +297,15 @@ def test_a_new_patch_is_moved_to_its_group_by_hand(grouped):
     grouped.ok("export")
     assert "more.patch" not in grouped.run("lint").stdout
     assert "* more\n" in grouped.ok("upstream", "--group", "device")
+
+
+@pytest.mark.parametrize("command", [["export"], ["new", "mine"], ["fold", MPS]])
+def test_a_malformed_line_of_the_order_is_named(grouped, command):
+    """The last patch may edit the first patch's file only because of the groups."""
+    (grouped.root / "patches/series").open("a").write("no patch\n")
+    support.edit(grouped.checkout / CONTEXT, "line 20\n", "mine\n")
+    if command == ["export"]:
+        git(grouped.checkout, "commit", "--quiet", "--all", "-m", "mine")
+    found = grouped.run("lint").stdout
+    _, message = re.search(r"(patches/series:\d+: )(.*) \[form\]", found).groups()
+    assert message in grouped.fails(1, *command)

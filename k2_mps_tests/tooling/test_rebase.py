@@ -176,3 +176,24 @@ def test_a_file_that_was_renamed_is_followed(sandbox, k2):
     sandbox.ok("rebase", "--onto", support.commit(sandbox.upstream, "Rename", {}))
     assert "line fifty\n" in (k2 / "k2/csrc/ctx.h").read_text()
     assert "diff --git a/k2/csrc/ctx.h" in (sandbox.root / f"patches/{MPS}").read_text()
+
+
+@pytest.mark.parametrize("command", [["export"], ["new", "mine"], ["fold", MPS]])
+def test_after_a_revert_of_the_pin_no_commit_of_upstream_becomes_a_patch(sandbox, k2, command):
+    config = sandbox.root / "upstream.toml"
+    before = config.read_text()
+    onto_a_release(sandbox)
+    config.write_text(before)
+    support.write(k2, {"CMakeLists.txt": "mine\n"})
+    if command == ["export"]:
+        git(k2, "commit", "--quiet", "--all", "-m", "mine")
+    old = patches(sandbox)
+    error = sandbox.fails(1, *command)
+    assert "changed upstream.toml" in error and "next: k2mps apply" in error
+    assert patches(sandbox) == old
+
+
+def test_another_change_of_upstream_toml_is_no_change_of_the_pin(sandbox, k2):
+    support.edit(sandbox.root / "upstream.toml", "# Which", "# This is which")
+    support.write(k2, {"CMakeLists.txt": "mine\n"})
+    sandbox.ok("new", "mine")

@@ -270,15 +270,15 @@ def test_an_order_that_does_not_change_keeps_every_byte():
 
 def test_a_removed_patch_loses_its_line():
     kept = b"# why\n\na.patch\nb.patch"
-    assert series_file.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
+    assert series_file.render_order(kept, ["b.patch"]) == b"# why\n\nb.patch\n"
 
 
 def test_a_comment_stays_above_its_patch():
     old = b"# why\n\na.patch\n# about b\nb.patch\n  # at the end"
     new = series_file.render_order(old, ["b.patch", "a.patch", "x.patch"])
-    assert new == b"# why\n# about b\nb.patch\na.patch\nx.patch\n  # at the end\n"
+    assert new == b"# why\n\n# about b\nb.patch\na.patch\nx.patch\n  # at the end\n"
     without = series_file.render_order(old, ["a.patch"])
-    assert without == b"# why\na.patch\n# about b\n  # at the end\n"
+    assert without == b"# why\n\na.patch\n# about b\n  # at the end\n"
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,9 @@ class _BuildTree:
     def configure(self) -> None:
         """Runs cmake."""
         command = [
-            *(self._environment.program("cmake"), "-G", "Ninja"),
+            self._environment.program("cmake"),
+            "-G",
+            "Ninja",
             "-S",
             self._checkout.directory,
             "-B",
@@ -300,7 +302,9 @@ class _BuildTree:
     def compile(self) -> int:
         """Runs ninja; returns the number of steps that ninja ran."""
         command = [
-            *(self._environment.program("ninja"), "-C", self.directory),
+            self._environment.program("ninja"),
+            "-C",
+            self.directory,
             "-j",
             self._request.jobs or fitting_jobs(),
             *(("-k", "0") if self._request.keep_going else ()),

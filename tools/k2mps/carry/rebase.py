@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
 from k2mps.stack import upstream
-from k2mps.stack.checkout import BRANCH, REBASE, Checkout, Commit
+from k2mps.stack.advice import REBASE, stash_and, undo_rebase
+from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.transaction import Transaction, begin
 
 
@@ -42,20 +43,20 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         checkout.reporter.info(f"+ {shlex.join(command)}")
         # The command has the user's other configuration and the terminal, as if the user had typed
         # it.  Ctrl-C reaches git, too.  git, and not the tool, decides how the rebase ends.
-        status = 1
+        ended = False
         after = f"k2mps export --onto {onto[:12]}"
         try:
             with interrupts.deferred(), process.started(command) as running:
                 status = running.wait()
+                ended = not status
         except errors.InterruptedRunError as error:
-            error.next_command = f"{after}, because git has ended the rebase"
-            if status:
-                error.next_command = checkout.undo_rebase()
+            done = f"{after}, because git has ended the rebase"
+            error.next_command = done if ended else undo_rebase(checkout)
             raise
-    if not status:
+    if ended:
         return onto
     if status < 0:
-        raise errors.ended_by_signal("git rebase", status, checkout.undo_rebase())
+        raise errors.ended_by_signal("git rebase", status, undo_rebase(checkout))
     _check_ended(checkout, after)
     if not changed.edited:
         transaction.check_written(onto, transaction.head.commit)
@@ -63,7 +64,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
         f"git has not rebased branch {BRANCH}",
         why="git's message above has the reason",
         next_command=f"{checkout.git_command} status; if it shows edits, yours or git's,"
-        f" {checkout.stash_and('the same command again')}",
+        f" {stash_and(checkout, 'the same command again')}",
     )
 
 
@@ -107,7 +108,7 @@ def _check_ended(checkout: Checkout, after: str) -> None:
         raise errors.K2mpsError(
             f"git has not ended the rebase in {checkout.directory}",
             why="git's message above has the reason",
-            next_command=checkout.undo_rebase(),
+            next_command=undo_rebase(checkout),
         )
     if checkout.operation_in_progress():
         raise errors.ConflictError(

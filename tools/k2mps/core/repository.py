@@ -1,12 +1,13 @@
-"""Runs the commands of git that need the network."""
+"""Runs the commands of git that need the network, and shows the progress of a clone."""
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from k2mps.core import errors, process
 from k2mps.core.git import check_resources, redacted, settings
-from k2mps.core.progress import Reporter
+from k2mps.core.progress import Reporter, Update
 
 # The settings of these commands.  They do not change how git reaches upstream: the user's
 # configuration decides that, with insteadOf, proxies and credentials.
@@ -53,25 +54,29 @@ def network(
       UnreachableError: the command failed, perhaps because the network is down.
       K2mpsError: upstream answered that it lacks the commit; or the disk is full.
     """
+    command, *rest = args
+    options = ["--progress"] if command == "clone" else []
     reporter.command(["git", *map(redacted, args)])
     with (
-        reporter.task(title),
+        reporter.task(title) as update,
         process.started(
-            ["git", "--no-pager", *settings(_NETWORK), *args],
+            ["git", "--no-pager", *settings(_NETWORK), command, *options, *rest],
             cwd=directory,
             env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            text=True,  # This mode also splits lines at carriage returns, which end progress lines.
             errors="replace",
         ) as running,
     ):
+        others = _shown(running.stderr, update) if options else ""  # A clone has no other output.
         output, stderr = running.communicate()
     if running.returncode < 0:
-        raise errors.ended_by_signal(f"git {args[0]}", running.returncode)
+        raise errors.ended_by_signal(f"git {command}", running.returncode)
     if running.returncode:
-        check_resources(args[0], stderr, directory)
+        stderr = others or stderr
+        check_resources(command, stderr, directory)
         lacks = "not our ref" in stderr or "remote ref" in stderr
         raise (errors.K2mpsError if lacks else errors.UnreachableError)(
             failure,
@@ -80,3 +85,18 @@ def network(
             " of k2 that you have: --k2 DIRECTORY; then run the same command again",
         )
     return output
+
+
+def _shown(lines: Iterable[str], update: Update) -> str:
+    """Passes git's progress on to `update`, and returns git's other messages."""
+    import git  # GitPython takes time to import, and only a clone takes more.
+
+    class Progress(git.RemoteProgress):
+        def update(self, op_code, cur_count, max_count=None, message="") -> None:
+            update(int(cur_count), int(max_count or 0), self._cur_line.partition(":")[0])
+
+    progress = Progress()
+    handle = progress.new_message_handler()
+    for line in filter(str.strip, lines):
+        handle(line.rstrip("\n"))
+    return "\n".join([*progress.other_lines, *progress.error_lines])

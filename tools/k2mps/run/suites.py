@@ -5,7 +5,6 @@ Each suite is a run of pytest in .venv, which writes the results into a JUnit fi
 
 import collections
 import dataclasses
-import functools
 import os
 import re
 import shlex
@@ -277,6 +276,52 @@ def _has_room(folder: str) -> bool:
     return room > _ROOM and not file_system.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
 
 
+class _Builds:
+    """The builds of a run.  Suites that need the same build share it, or the error that it raised.
+
+    Args:
+      obtain, request: see `run_all`.
+    """
+
+    def __init__(self, environment: Environment, obtain: Callable[[], Checkout], request: Request):
+        self._environment, self._obtain, self._request = environment, obtain, request
+        self._made: dict[tuple, Built | errors.K2mpsError | None] = {}
+
+    def get(self, suite: Suite) -> Built | None:
+        """Builds what a suite needs.
+
+        Returns None, and only prepares .venv, if the suite needs no k2, or if upstream cannot be
+        reached and some tests of the suite need no k2.
+
+        Raises:
+          UnreachableError: upstream cannot be reached.
+        """
+        try:
+            return self._get(suite.device, suite.on_k2, suite.cpp)
+        except errors.UnreachableError:
+            if not suite.marked:
+                raise
+        return self._get(suite.device, False, suite.cpp)
+
+    def _get(self, *needs) -> Built | None:
+        if needs not in self._made:
+            try:
+                self._made[needs] = self._make(*needs)
+            except errors.K2mpsError as error:
+                self._made[needs] = error
+        made = self._made[needs]
+        if isinstance(made, errors.K2mpsError):
+            raise made
+        return made
+
+    def _make(self, device: Device, on_k2: bool, cpp: bool) -> Built | None:
+        wanted = dataclasses.replace(self._request, device=device, tests=cpp)
+        if on_k2:
+            return builder.build(self._environment, self._obtain(), wanted)
+        builder.prepare(self._environment, wanted)
+        return None
+
+
 def run_all(
     environment: Environment,
     obtain: Callable[[], Checkout],
@@ -294,38 +339,16 @@ def run_all(
       names: the names of the suites; empty for all.
       arguments: further arguments for pytest, from the user.
     """
-
-    @functools.cache
-    def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2 if `on_k2` is true; otherwise only prepares .venv.
-
-        Returns the build, or None if only .venv was prepared, or the error if one was raised.
-
-        The result is cached, so suites for which the arguments are equal share the build or the
-        error.
-        """
-        wanted = dataclasses.replace(request, device=device, tests=cpp)
-        try:
-            if on_k2:
-                return builder.build(environment, obtain(), wanted)
-            builder.prepare(environment, wanted)
-        except errors.K2mpsError as error:
-            return error
-
+    builds = _Builds(environment, obtain, request)
     results = []
     for suite in choose(names):
-        built = outcome(suite.device, suite.on_k2, suite.cpp)
-        if isinstance(built, errors.UnreachableError):
-            if not suite.marked:
-                reason = str(built).replace("\n", "; ")
-                results.append(Result(suite, not_run=reason, without_k2=True))
-                continue
-            built = outcome(suite.device, False, suite.cpp)
         try:
-            if isinstance(built, errors.K2mpsError):
-                raise built
+            built = builds.get(suite)
             for extra in suite.extras:
                 environment.install_extra(extra)
+        except errors.UnreachableError as error:
+            reason = str(error).replace("\n", "; ")
+            results.append(Result(suite, not_run=reason, without_k2=True))
         except errors.K2mpsError as error:
             results.append(Result(suite, broken=str(error)))
         else:

@@ -7,8 +7,6 @@ pull request to k2: a group of fixes on the pinned commit, any other group on to
 before it.
 """
 
-import contextlib
-import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -159,50 +157,60 @@ def check_name(name: str, where: str) -> None:
 def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """Returns the new contents of patches/series.
 
-    If the names are those of the old contents, the old bytes are returned.  Otherwise the comments
-    stay: at the top, at the beginning of a group, above the same patch or, if there is no such
-    patch any more, above the next patch or at the end.
+    Every comment stays: the comments below a group's title with this title, other comments above
+    the same patch or, if its group has no such patch any more, above the group's next patch or at
+    the group's end.  A group without patches keeps its title.
 
     Args:
       old: the old contents.
       names: the patches in their new order.
+    Raises:
+      SeriesError: see `parse`.
     """
-    groups: dict[str, str] = {}
-    with contextlib.suppress(errors.SeriesError):
-        old_names, groups = parse(old)
-        if old_names == [*names]:
-            return old
-        groups = regroup(groups, names)
-    text = os.fsdecode(old).splitlines()
-    titles = {match[1]: match[0] for line in text if (match := _GROUP.fullmatch(line.strip()))}
-    top = [*itertools.takewhile(lambda line: line.startswith("#"), text)]
-    lines = [line for line in top if not _GROUP.fullmatch(line.strip())]
-    above, last = _comments(text[len(top) :], names)
-    for group in dict.fromkeys(groups.values()) or ("",):
-        if group:
-            lines += [*([""] if lines else []), titles[group]]
+    old_names, groups = parse(old)
+    if old_names == [*names]:
+        return old
+    groups = regroup(groups, names)
+    sections, above = _comments(old, names)
+    lines: list[str] = []
+    for group, title, end in sections:
+        lines += title
         for name in names:
-            if groups.get(name, "") == group:
+            # Without a known patch, the new patches join the last group.
+            if groups.get(name, sections[-1][0]) == group:
                 lines += [*above.get(name, ()), name]
-    return os.fsencode("".join(f"{line}\n" for line in [*lines, *last]))
+        lines += end
+    return os.fsencode("".join(f"{line}\n" for line in lines))
 
 
-def _comments(text: Sequence[str], names: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the comments above each patch, by its name, and those below the last patch.
+def _comments(
+    order: bytes, names: Sequence[str]
+) -> tuple[list[tuple[str, list[str], list[str]]], dict[str, list[str]]]:
+    """Returns the comments and empty lines of patches/series.
 
     Args:
-      text: the lines of the old contents, below the comments at the top.
       names: the patches that the new contents have.
+    Returns:
+      The lines (group, title, end) of each group, and first of what is above all groups; and the
+      lines above each patch, by its name.
     """
+    sections: list[tuple[str, list[str], list[str]]] = [("", [], [])]
     above: dict[str, list[str]] = {}
-    comments: list[str] = []
-    for line in text:
-        if line.strip() in names:
-            above.setdefault(line.strip(), []).extend(comments)
-            comments = []
-        elif line.strip().startswith("#") and not _GROUP.fullmatch(line.strip()):
-            comments.append(line)
-    return above, comments
+    in_title = True
+    for line in os.fsdecode(order).removesuffix("\n").split("\n") if order else ():
+        word = line.strip()
+        if match := _GROUP.fullmatch(word):
+            sections.append((match[1], [line], []))
+            in_title = True
+            continue
+        _, title, end = sections[-1]
+        if not word or word.startswith("#"):
+            (title if in_title else end).append(line)
+        elif word in names:
+            above[word] = [*end]
+            end.clear()
+        in_title = in_title and word.startswith("#")  # An empty line is the title's last line.
+    return sections, above
 
 
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:

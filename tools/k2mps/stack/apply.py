@@ -5,10 +5,10 @@ Then git switches the checkout to the last commit.
 """
 
 import contextlib
-import os
 
 from k2mps.core import errors
 from k2mps.core.project import Project
+from k2mps.stack.advice import rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 from k2mps.stack.transaction import PUT_ASIDE, Transaction, begin
 
@@ -86,11 +86,12 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
             why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
             next_command=_advice(transaction, tip),
         )
-    worktree = checkout.git.text("for-each-ref", "--format=%(worktreepath)", BRANCH_REF)
-    if head.branch != BRANCH_REF and os.path.exists(worktree):
+    worktree = "" if head.branch == BRANCH_REF else checkout.other_user(BRANCH_REF)
+    if worktree:
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {worktree}",
-            why="two worktrees cannot share a branch",
+            why="two worktrees cannot share a branch, and git has one of them there, perhaps for a"
+            " rebase or bisection",
             next_command="use that worktree, or another clone of k2",
         )
 
@@ -100,7 +101,7 @@ def _advice(transaction: Transaction, tip: str) -> str:
     checkout, old, base = transaction.checkout, transaction.applied, transaction.base
     if transaction.changed and checkout.is_ancestor(old.tip, transaction.head.tip):
         # transaction.tip has made the commits of the changed patches/, so git can rebase.
-        rebase = checkout.rebase_command(old.tip, transaction.head.tip, tip)
+        rebase = rebase_command(checkout, old.tip, transaction.head.tip, tip)
         return f"{rebase} --onto {tip} {old.tip[:12]} {BRANCH}, then k2mps export"
     onto = "" if base == transaction.pin.commit else f" --onto {base[:12] or 'REV'}"
     if transaction.changed and onto and base:

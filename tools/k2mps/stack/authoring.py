@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.core import errors
+from k2mps.core.git import pathspecs
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import FROM, Patch
 from k2mps.stack import export, extraction
+from k2mps.stack.advice import stash_and
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
 from k2mps.stack.extraction import Plan
@@ -58,7 +60,8 @@ def new(
                 refused[1], next_command="run the same command again with other words"
             )
         who, when = FROM, commit_date(checkout, transaction.pin.commit)
-        user = "{} <{}>".format(*checkout.user())
+        author, address = checkout.user()
+        user = f"{author} <{address}>"
         if patch_text.AUTHOR.fullmatch(user):
             who, when = user, f"{int(time.time())} {time.strftime('%z')}"
         commit = checkout.objects.commit(
@@ -130,8 +133,9 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
             next_command="commit the edits there, too, then k2mps export; or "
-            + checkout.stash_and(
-                f"k2mps export, {checkout.git_command} stash pop, and the same command again"
+            + stash_and(
+                checkout,
+                f"k2mps export, {checkout.git_command} stash pop, and the same command again",
             ),
         )
 
@@ -165,8 +169,15 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
     if paths:
         # If the file exists below the current folder, the path is relative to this folder;
         # otherwise it is relative to the checkout.
-        named = (os.path.abspath(path) if os.path.lexists(path) else path for path in paths)
-        checkout.git.bytes("add", "--", *named, environment=environment)
+        named = [os.path.abspath(path) if os.path.lexists(path) else path for path in paths]
+        words = ("add", "--", *named)
+        result = checkout.git.run(*words, environment=environment)
+        if result.status:
+            failure = checkout.git.failure(words, result)
+            if "are ignored by" in result.stderr:
+                failure.next_command = f"{checkout.git_command} add -f -- {pathspecs(named)}, then"
+                failure.next_command += " the same command again"
+            raise failure
     return checkout.git.text("write-tree", environment=environment)
 
 

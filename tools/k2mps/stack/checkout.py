@@ -42,17 +42,6 @@ _IN_PROGRESS = {
 # A line of git's list of a rebase that makes a commit of another commit.
 _PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
-# A `git rebase` that moves no other branch and runs no hook: a hook may change each message.
-# git's autostash would lose a staged version that the file does not have, and what stands at the
-# path of a tracked file.  git's other way to rebase, by `git am`, may change white space.  A
-# merge that is not git's own may drop edits or carriage returns.  An encoding other than that of
-# patches/ may lack letters of a message.  Without a key, a signature would stop the rebase.
-REBASE = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "i18n.commitEncoding=UTF-8", "-c", "merge.default="),
-    *("-c", "merge.renormalize=false", "-c", "rebase.updateRefs=false"),
-    *("rebase", "--merge", "--strategy=ort", "--no-autostash", "--no-gpg-sign"),
-)
-
 # Attributes by which git stores something else than the files' contents.
 _STORING = ("filter", "ident", "working-tree-encoding")
 # The values of the attribute `merge` with which git merges lines, or reports a conflict.
@@ -235,6 +224,28 @@ class Checkout:
                 " file; then run the same command again",
             )
 
+    def other_user(self, branch: str) -> str:
+        """Returns another worktree that has a branch checked out, or rebases or bisects it; empty
+        if there is none.
+
+        Args:
+          branch: the full name.
+        """
+        worktree = self.git.text("for-each-ref", "--format=%(worktreepath)", branch)
+        if os.path.exists(worktree) and Path(worktree).resolve() != self.directory:
+            return worktree
+        names = (branch, branch.removeprefix("refs/heads/"))  # A bisection has the short name.
+        common = self.common_dir.resolve()
+        for folder in {common, *common.glob("worktrees/*")} - {self.git_dir.resolve()}:
+            # In the git directory of a linked worktree, this file has the path of the file `.git`.
+            link = folder / "gitdir"
+            worktree = (folder / link.read_text().strip() if link.is_file() else folder).parent
+            for name in ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
+                file = folder / name
+                if worktree.exists() and file.is_file() and file.read_text().strip() in names:
+                    return str(worktree)
+        return ""
+
     def changed_files(self, untracked: str = "no") -> Differences:
         """Lists the edited and the new files.
 
@@ -265,46 +276,14 @@ class Checkout:
         """
         return [path for path in edited if _is_exchanged(self.directory, path)]
 
-    def stash_and(self, commands: str) -> str:
-        """Returns the advice to put edits and new files aside, and then to run other commands."""
-        if moves := self.move_away(self.changed_files().edited):
-            return f"{moves}; then k2mps status"
-        return (
-            f"{self.git_command} stash -u, which keeps edits and new files in the stash; then"
-            f" {commands}"
-        )
-
-    def move_away(self, edited: Sequence[str]) -> str:
-        """Returns the advice to move what git would delete; empty if there is nothing."""
-        exchanged = self.exchanged(edited)
-        if not exchanged:
-            return ""
-        return f"move what is at {errors.some(exchanged)} out of {self.directory}"
-
     def untracked_files(self) -> list[str]:
         """Returns the files that git neither tracks nor ignores."""
         return self.changed_files("all").untracked
-
-    def choice_of_version(self, paths: Sequence[str]) -> str:
-        """Returns the commands that make the index and files agree, see `staged_only`."""
-        if moves := self.move_away(paths):
-            return moves
-        command, names = self.git_command, git.pathspecs(paths)
-        return (
-            f"{command} diff -- {names} shows the difference; {command} add -- {names} keeps the"
-            f" files and discards the staged versions, {command} checkout -- {names} keeps the"
-            " staged versions and discards the files"
-        )
 
     @property
     def git_command(self) -> str:
         """`git -C DIRECTORY`, with which a git command for the user begins."""
         return f"git -C {quoted(self.directory)}"
-
-    def rebase_command(self, base: str, *tips: str) -> str:
-        """Returns the beginning of a `git rebase` for the user; arguments as for `check_merge`."""
-        self.check_merge(base, *tips)
-        return f"{self.git_command} {' '.join(REBASE)}"
 
     def comment_mark(self) -> str:
         """Returns what begins a line that a rebase drops from a message; empty if there is none."""
@@ -367,19 +346,6 @@ class Checkout:
         stop = self.commit_of("REBASE_HEAD")
         is_pick = not last or _PICK.match(last)
         return bool(is_pick) and not (stop and (stop in last or stop in following))
-
-    def undo_rebase(self) -> str:
-        """Returns the commands that undo a killed rebase and keep the user's edits."""
-        command = self.git_command
-        return self.stash_and(
-            f"{command} rebase --abort, which undoes the rebase and discards commits made since it"
-            " began, and edits that are not stashed; if git refuses that,"
-            f" {command} rebase --quit; {self.checkout_of_branch()}"
-        )
-
-    def checkout_of_branch(self) -> str:
-        """Returns the command that checks out branch k2-mps, but overwrites no ignored file."""
-        return f"{self.git_command} checkout --no-overwrite-ignore {BRANCH}"
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""

@@ -11,6 +11,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.stack import extraction, upstream
+from k2mps.stack.advice import checkout_of_branch, rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_patches, pick
 from k2mps.stack.extraction import Plan
@@ -49,14 +50,16 @@ def export(
         dropped = [path for path in plan.removed if path not in superseded]
         if dropped and not prune:
             lost = _lost_commits(transaction, dropped)
+            kept = [one for one in lost if _has_changes(checkout, commits[-1].tree, one)]
+            gone = [commit for commit in lost if commit not in kept]
             # The cherry-pick of the advice must overwrite no file of the user.
-            transaction.check_in_the_way(transaction.head.commit, lost)
-            checkout.check_merge(transaction.head.commit, *(commit.id for commit in lost))
+            transaction.check_in_the_way(transaction.head.commit, gone)
+            checkout.check_merge(transaction.head.commit, *(commit.id for commit in gone))
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(checkout, lost)}k2mps export"
+                next_command=f"{_recovery(checkout, pin, kept, gone)}k2mps export"
                 f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
             )
         left_out = _left_out(transaction, pin, commits)
@@ -120,15 +123,30 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
 
-def _recovery(checkout: Checkout, lost: Sequence[Commit]) -> str:
-    """Returns the advice how to bring back commits; empty if there are none."""
-    if not lost:
+def _recovery(checkout: Checkout, pin: Pin, kept: Sequence[Commit], gone: Sequence[Commit]) -> str:
+    """Returns the advice how to bring back patches; empty if there are none.
+
+    Args:
+      kept: the commits of those patches whose changes the branch has.
+      gone: the other commits of those patches.
+    """
+    advice = []
+    if kept:
+        rebase = rebase_command(checkout, pin.commit, *(commit.id for commit in kept))
+        lines = ", ".join(f"Patch-Filename: {extraction.name_of(commit)}" for commit in kept)
+        advice.append(
+            f"{rebase} -i {pin.commit[:12]}, to end the message of the commit that has the patch's"
+            f" changes with {lines}"
+        )
+    if gone:
+        names = " ".join(commit.id[:12] for commit in gone)
+        advice.append(
+            f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of the"
+            " series"
+        )
+    if not advice:
         return ""
-    names = " ".join(commit.id[:12] for commit in lost)
-    return (
-        f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of"
-        " the series; then the same command again; or, if you mean to drop them, "
-    )
+    return f"{'; '.join(advice)}; then the same command again; or, if you mean to drop them, "
 
 
 def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
@@ -153,6 +171,8 @@ def exportable(transaction: Transaction, pin: Pin) -> list[Commit]:
       K2mpsError: this branch is not checked out, does not stand on the pin, or has a merge.
     """
     _check_branch(transaction)
+    if pin == transaction.pin:
+        transaction.check_pin()
     _check_base(transaction, pin)
     commits = transaction.checkout.commits(f"{pin.commit}..{transaction.head.tip}")
     _check_linear(transaction.checkout, pin, commits)
@@ -168,7 +188,7 @@ def _check_branch(transaction: Transaction) -> None:
     advice = "k2mps apply"
     if head.tip and (head.branch or transaction.user_commits()):
         transaction.check_in_the_way(head.tip)
-        advice = checkout.checkout_of_branch()
+        advice = checkout_of_branch(checkout)
     raise errors.K2mpsError(
         f"{checkout.directory} is not on branch {BRANCH}",
         why="patches are made from the commits on that branch",
@@ -191,7 +211,7 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
         first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
         advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
     elif base:
-        rebase = f"{checkout.rebase_command(old, head.tip)} --force-rebase {old[:12]}"
+        rebase = f"{rebase_command(checkout, old, head.tip)} --force-rebase {old[:12]}"
         advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {rebase},"
         advice += " then the same command again"
     raise errors.K2mpsError(
@@ -207,7 +227,7 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     merge = next((commit for commit in commits if len(commit.parents) > 1), None)
     if merge is None:
         return
-    rebase = checkout.rebase_command(pin.commit, *merge.parents)
+    rebase = rebase_command(checkout, pin.commit, *merge.parents)
     advice = (
         f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
@@ -244,7 +264,7 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
         raise errors.K2mpsError(
             f"the commits from {commits[start].subject!r} on cannot be written as patches",
             why="the patches give other files than the commits",
-            next_command=f"{checkout.rebase_command(pin.commit, tip)} -i {pin.commit[:12]}, and"
+            next_command=f"{rebase_command(checkout, pin.commit, tip)} -i {pin.commit[:12]}, and"
             " change them",
         )
     return tip

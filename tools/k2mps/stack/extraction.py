@@ -15,7 +15,8 @@ from k2mps.core.pins import Pin
 from k2mps.series import conflict_markers, patch_folder, patch_text, series_file
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
-from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
+from k2mps.stack.advice import rebase_command
+from k2mps.stack.checkout import Checkout, Commit, stdin_of
 
 # The first words of the subjects that `git commit --fixup` and `git commit --squash` write.
 _FOLLOWERS = ("fixup! ", "squash! ", "amend! ")
@@ -69,10 +70,9 @@ def plan(
 def _patches(files: Mapping[str, File], order: bytes) -> dict[str, Patch]:
     """Returns the patches that patches/series lists and that can be read, by name."""
     patches = {}
-    with contextlib.suppress(errors.SeriesError):
-        for name in series_file.parse(order)[0]:
-            with contextlib.suppress(errors.SeriesError, KeyError):
-                patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
+    for name in series_file.parse(order)[0]:
+        with contextlib.suppress(errors.SeriesError, KeyError):
+            patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
     return patches
 
 
@@ -100,32 +100,17 @@ def _series(
     """
 
     def rebase() -> str:
-        return f"{checkout.rebase_command(pin, commits[-1].id)} -i {pin[:12]}"
+        return f"{rebase_command(checkout, pin, commits[-1].id)} -i {pin[:12]}"
 
     _check_followers(commits, rebase)
-    changes_by_id = checkout.changes_of(commits)
-    diffs = _diffs(checkout, commits)
-    added = {
-        id_: [change for change in changes if not change.old]
-        for id_, changes in changes_by_id.items()
-    }
-    blobs = checkout.objects.blobs(
-        change.new.id for changes in added.values() for change in changes
-    )
+    contents = _Contents(checkout, commits)
     _, groups = series_file.parse(order)
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
         first = series_file.first_status(groups.get(name, ""))
-        patch = _patch_of(
-            commit,
-            name,
-            status=old[name].status if name in old else first,
-            new_files=tuple(sorted(change.path for change in added[commit.id])),
-            diff=diffs.get(commit.id, b""),
-        )
-        new = added[commit.id]
-        fault = _fault(commit, patch, new, blobs, old.get(name))
+        patch = contents.patch(commit, name, old[name].status if name in old else first)
+        fault = contents.fault(commit, patch, old.get(name))
         if fault:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
@@ -133,44 +118,73 @@ def _series(
                 next_command="undo that in the edits; or in the commit, if the branch has it, with"
                 f" {rebase()}",
             )
-        for path, _, entry in new:
-            files[path] = File(blobs[entry.id], entry.mode == EXECUTABLE_MODE)
+        files |= contents.new_files(commit)
         patches.append(patch)
     _check_owners(patches, groups, rebase)
     return Series(tuple(patches), files, groups)
 
 
-def _fault(
-    commit: Commit,
-    patch: Patch,
-    added: Sequence[Change],
-    blobs: Mapping[str, bytes],
-    old: Patch | None,
-) -> str:
-    """Returns why a commit cannot be written as a patch; empty if it can.
+class _Contents:
+    """The contents of commits; a few commands of git read all of them."""
 
-    Args:
-      added: the files that the commit adds.
-      blobs: their contents, by id.
-      old: the patch that patches/ has, which needs no check.
-    """
-    if not commit.date:
-        return "its date is before 1970"
-    if conflict_markers.ADDED.search(patch.diff):
-        return "it adds a conflict marker of git"
-    for path, _, entry in added:
-        if entry.mode not in objects.MODES:
-            return f"{path} is a symbolic link or a submodule"
-        if entry.mode == EXECUTABLE_MODE and not blobs[entry.id].startswith(b"#!"):
-            return f"{path} is executable, but does not begin with #!"
-        if conflict_markers.MARKER.search(blobs[entry.id]):
-            return f"{path} has a conflict marker of git"
-    try:
-        if patch != old:
-            patch_text.check(patch)
-    except errors.SeriesError as error:
-        return ": ".join(filter(None, (error.message, error.why)))
-    return ""
+    def __init__(self, checkout: Checkout, commits: Sequence[Commit]):
+        self._diffs = _diffs(checkout, commits)
+        self._added = {
+            id_: [change for change in changes if not change.old]
+            for id_, changes in checkout.changes_of(commits).items()
+        }
+        self._blobs = checkout.objects.blobs(
+            change.new.id for changes in self._added.values() for change in changes
+        )
+
+    def patch(self, commit: Commit, name: str, status: str) -> Patch:
+        """Makes the patch of a commit.
+
+        Args:
+          status: the patch's status, unless the commit's message has one.
+        """
+        subject, body, trailers = _split_message(commit.message)
+        return Patch(
+            name=name,
+            subject=subject,
+            status=trailers.get("Upstream-Status") or status,
+            body=body,
+            new_files=tuple(sorted(change.path for change in self._added[commit.id])),
+            diff=self._diffs.get(commit.id, b""),
+            author=commit.author,
+            date="" if commit.author == patch_text.FROM else commit.date,
+        )
+
+    def new_files(self, commit: Commit) -> dict[str, File]:
+        """Returns the files that a commit adds, by path."""
+        return {
+            path: File(self._blobs[entry.id], entry.mode == EXECUTABLE_MODE)
+            for path, _, entry in self._added[commit.id]
+        }
+
+    def fault(self, commit: Commit, patch: Patch, old: Patch | None) -> str:
+        """Returns why a commit cannot be written as a patch; empty if it can.
+
+        Args:
+          old: the patch that patches/ has, which needs no check.
+        """
+        if not commit.date:
+            return "its date is before 1970"
+        if conflict_markers.ADDED.search(patch.diff):
+            return "it adds a conflict marker of git"
+        for path, _, entry in self._added[commit.id]:
+            if entry.mode not in objects.MODES:
+                return f"{path} is a symbolic link or a submodule"
+            if entry.mode == EXECUTABLE_MODE and not self._blobs[entry.id].startswith(b"#!"):
+                return f"{path} is executable, but does not begin with #!"
+            if conflict_markers.MARKER.search(self._blobs[entry.id]):
+                return f"{path} has a conflict marker of git"
+        try:
+            if patch != old:
+                patch_text.check(patch)
+        except errors.SeriesError as error:
+            return ": ".join(filter(None, (error.message, error.why)))
+        return ""
 
 
 def _check_owners(
@@ -202,28 +216,6 @@ def _check_followers(commits: Sequence[Commit], rebase: Callable[[], str]) -> No
                 next_command=f"{rebase()} --autosquash, which drops the message of a fixup!; then"
                 " the same command again",
             )
-
-
-def _patch_of(
-    commit: Commit, name: str, status: str, new_files: tuple[str, ...], diff: bytes
-) -> Patch:
-    """Makes the patch of a commit.
-
-    Args:
-      status: the patch's status, unless the commit's message has one.
-      diff: the edits of files that existed before.
-    """
-    subject, body, trailers = _split_message(commit.message)
-    return Patch(
-        name=name,
-        subject=subject,
-        status=trailers.get("Upstream-Status") or status,
-        body=body,
-        new_files=new_files,
-        diff=diff,
-        author=commit.author,
-        date="" if commit.author == patch_text.FROM else commit.date,
-    )
 
 
 def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:

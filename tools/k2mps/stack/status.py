@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.stack.advice import choice_of_version, undo_rebase
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Differences, Head
 from k2mps.stack.transaction import Transaction
 from k2mps.stack.upstream import rebase_target
@@ -32,23 +33,23 @@ class Status:
     """The facts that `k2mps status` prints."""
 
     state: State  # the state of the checkout
-    details: tuple[str, ...]  # the reasons for the state, one line each
-    next_command: str  # the command to run next; empty if nothing is to be done
-    head: Head | None  # the commit and branch; None without a checkout
-    edited_files: tuple[str, ...]  # tracked files that differ from HEAD
-    user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
-    patch_changes: tuple[str, ...]  # the files of patches/ that changed since they were applied
-    untracked_files: tuple[str, ...]  # files that git neither tracks nor ignores
+    details: tuple[str, ...] = ()  # the reasons for the state, one line each
+    next_command: str = ""  # the command to run next; empty if nothing is to be done
+    head: Head | None = None  # the commit and branch; None without a checkout
+    edited_files: tuple[str, ...] = ()  # tracked files that differ from HEAD
+    user_commits: tuple[str, ...] = ()  # the user's commits on top of the pin, as "id subject"
+    patch_changes: tuple[str, ...] = ()  # files of patches/ that changed since they were applied
+    untracked_files: tuple[str, ...] = ()  # files that git neither tracks nor ignores
 
 
 def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None) -> Status:
     """Returns the status of a checkout; None stands for a checkout that does not exist."""
     if checkout is None:
-        return Status(State.ABSENT, (), APPLY, None, (), (), (), ())
+        return Status(State.ABSENT, next_command=APPLY)
     if not checkout.commit_of(upstream.pin.commit):
         head, pin = checkout.head(), upstream.pin
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
-        return Status(State.OTHER_COMMIT, (why,), APPLY, head, (), (), (), ())
+        return Status(State.OTHER_COMMIT, (why,), APPLY, head)
     current = Transaction(project, checkout)
     differences = checkout.changed_files("normal")
     state, users, details = _where(current)
@@ -73,7 +74,7 @@ def _operation(current: Transaction) -> tuple[str, str]:
     if checkout.rebase_was_killed():
         return (
             "a rebase is running, or was killed",
-            f"if git is not running any more, {checkout.undo_rebase()}; then the rebase again",
+            f"if git is not running any more, {undo_rebase(checkout)}; then the rebase again",
         )
     if not operation:
         return "", ""
@@ -126,7 +127,7 @@ def _next_step(
             f"edit the conflicts in {conflicts}, and {checkout.git_command} add; then k2mps status"
         )
     if differences.staged_only:
-        return f"{checkout.choice_of_version(differences.staged_only)}; then k2mps status"
+        return f"{choice_of_version(checkout, differences.staged_only)}; then k2mps status"
     is_rebased = _is_rebased(current)
     on_branch = head.branch == BRANCH_REF
     if is_rebased and not edited and _may_export(current):
@@ -167,7 +168,7 @@ def _where(current: Transaction) -> tuple[State, list[str], list[str]]:
         return State.APPLIED, [], []
     if _is_rebased(current):
         return State.EDITED, [], [f"git has rebased branch {BRANCH} onto {current.base[:12]}"]
-    mine = current.user_commits(of=head.commit) if on_pin else []
+    mine = current.user_commits(last=head.commit) if on_pin else []
     if mine:
         return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) that patches/ lacks"]
     (top,) = checkout.commits("-1", head.commit)

@@ -15,14 +15,16 @@ import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, interrupts, objects, replacement
 from k2mps.core.git import pathspecs, split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, series_file
 from k2mps.stack import applied, commits, extraction, upstream
+from k2mps.stack.advice import move_away
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.extraction import Plan
 
@@ -30,6 +32,12 @@ PUT_ASIDE = (
     "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
     " it is committed"
 )
+
+
+class RefMove(NamedTuple):
+    ref: str  # the full name
+    new: str  # the commit that the ref gets
+    old: str  # the commit that the ref must have; empty if the ref must not exist
 
 
 @contextlib.contextmanager
@@ -95,39 +103,53 @@ class Transaction:
         After a `git rebase`, this is another commit than the pin, until `k2mps export --onto`
         writes the pin.
         """
-        tip, pin, is_ancestor = self.head.tip, self.pin.commit, self.checkout.is_ancestor
+        tip = self.head.tip
         if not tip:
             return ""
+        pin, is_ancestor = self.pin.commit, self.checkout.is_ancestor
         if self.tip_is_known and self.applied.tip == tip:
             return pin
         on_pin = is_ancestor(pin, tip)
-        if not (self.applied and is_ancestor(self.applied.tip, tip)):
-            others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
-            if others:
-                return others[-1]
-            for commit in upstream.rebase_bases(self.checkout, pin):
-                if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
-                    return commit
+        if self.applied and is_ancestor(self.applied.tip, tip):
+            return pin if on_pin else ""  # The user has only added commits.
+        others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
+        if others:  # git has rebased the branch onto a descendant of the pin.
+            return others[-1]
+        for commit in upstream.rebase_bases(self.checkout, pin):
+            # Below the pin, an earlier rebase may be the base only if the branch lacks the pin.
+            if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
+                return commit
         return pin if on_pin else ""
 
-    def user_commits(self, tip: str = "", of: str = "") -> list[Commit]:
+    def user_commits(self, tip: str = "", last: str = "") -> list[Commit]:
         """Returns the user's commits, which patches/ lacks.
 
         Args:
           tip: the last commit of the series; empty if the caller has not made it.
-          of: the commit whose ancestors are searched; empty for the last commit of branch k2-mps.
+          last: the commit whose ancestors are searched; empty for that of branch k2-mps.
         """
-        last = of or self.head.tip
-        ends = (self.pin.commit, tip, self.applied and self.applied.tip)
+        last = last or self.head.tip
+        pin = self.pin.commit
         # Between the pin and these two, all commits are upstream's.
-        ends += (self.base, upstream.rebase_target(self.checkout, self.pin.commit))
-        in_series = [commit for commit in ends if commit]
-        if not last or last in in_series:
+        upstream_ends = (self.base, upstream.rebase_target(self.checkout, pin))
+        series_ends = (tip, self.applied.tip if self.applied else "")
+        known = [commit for commit in (pin, *upstream_ends, *series_ends) if commit]
+        if not last or last in known:
             return []
-        others = self.checkout.commits(last, "--not", *in_series)
+        others = self.checkout.commits(last, "--not", *known)
         # If the tool's ref is missing, the tool's commits do not count, because they may be another
         # version of the series.
         return [commit for commit in others if self.applied or not commit.ours]
+
+    def check_pin(self) -> None:
+        """Raises an error if upstream.toml has an older pin than the series that was applied.
+
+        Then branch k2-mps stands on the pin, but its first commits are upstream's.
+        """
+        if "upstream.toml" in self.changed:
+            first = self.checkout.commits(f"{self.pin.commit}..{self.applied.tip}")[:1]
+            if first and not extraction.name_of(first[0]):
+                raise self._refusal(["upstream.toml"], "the command")
 
     def check_head(self) -> None:
         """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits."""
@@ -167,6 +189,11 @@ class Transaction:
         """
         if self.project.patches.is_symlink():
             patch_folder.read(self.project.patches, "series")  # raises the error for a link
+        if "patches/series" in self.files:
+            try:
+                series_file.parse(self.files["patches/series"].content)
+            except errors.SeriesError:  # The groups are unknown, and so who may edit which file.
+                raise self._refusal(["patches/series"], "the command") from None
         return extraction.plan(self.checkout, commits, self.files, self.project.upstream().pin, pin)
 
     def check_files(self, plan: Plan, command: str) -> None:
@@ -187,10 +214,12 @@ class Transaction:
           plan: the files; `tip` is the last commit that `apply` makes of them.
           command: the command's name, for messages and reflogs.
         """
-        branch = (BRANCH_REF, tip, self.head.tip)
+        branch = RefMove(BRANCH_REF, tip, self.head.tip)
         if not (plan.changed or plan.removed):
             self.record(tip, plan.files, branch, command)
             return
+        # The branch moves first: after a kill, it has what the files still lack, and the old ref
+        # tells which files may be replaced.
         self._move([branch], command)
         for path in (*plan.changed, *plan.removed):
             if not self._may_replace(path, plan.files.get(path)):
@@ -221,7 +250,7 @@ class Transaction:
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
             try:
-                self._move([(BRANCH_REF, tip, head.tip)], "apply")
+                self._move([RefMove(BRANCH_REF, tip, head.tip)], "apply")
             except errors.K2mpsError:
                 old = head.branch.removeprefix("refs/heads/")
                 back = (old,) if old else ("--detach", head.commit)
@@ -265,7 +294,7 @@ class Transaction:
         self,
         tip: str,
         contents: Mapping[str, File] | None = None,
-        branch: tuple[str, str, str] | None = None,
+        branch: RefMove | None = None,
         command: str = "apply",
     ) -> None:
         """Records in the tool's ref that `tip` is the last commit of the series in `contents`.
@@ -284,18 +313,18 @@ class Transaction:
         # overwrites the ref only if the update names the ref's old id.
         name = ("for-each-ref", "--format=%(objectname)", applied.REF)
         id_ = old.id if old else self.checkout.git.text(*name)
-        self._move([(applied.REF, commit, id_), *([branch] if branch else [])], command)
+        moves = [RefMove(applied.REF, commit, id_), *([branch] if branch else [])]
+        self._move(moves, command)
 
-    def _move(self, updates: list[tuple[str, str, str]], command: str) -> None:
+    def _move(self, moves: Sequence[RefMove], command: str) -> None:
         """Moves refs, either all or none.
 
         Args:
-          updates: triples (ref, new id, old id); the old id is empty if the ref does not exist yet.
           command: the command's name, for the reflogs.
         Raises:
           K2mpsError: a ref does not have its old id any more.
         """
-        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in updates)
+        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in moves)
         self._update_refs("".join(lines), "-m", f"k2mps {command}")
 
     def _check_movable(self, tip: str) -> None:
@@ -348,7 +377,7 @@ class Transaction:
           staged: those of the files that are new and staged; the others are ignored.
         """
         checkout = self.checkout
-        if moves := checkout.move_away(staged):
+        if moves := move_away(checkout, staged):
             return moves
         if set(staged) & set(checkout.changed_files().staged_only):
             return "k2mps status, which says how to keep one of two versions"
