@@ -4,6 +4,7 @@
     groups   ["shared-memory", ...]: the groups that are pull requests to k2
     torches  ["2.14.1", ...]: every supported torch except the default
     python   the Python of the wheels of a pull request
+    torch    the torch of these wheels, the default for a Mac
     wheels   {"include": [{"python": "3.12", "torch": "2.14.1", "kind": "native", ...}, ...]}
 
 By default, the list of wheels has one pair: one Python, and the default torch for a Mac.  With
@@ -75,7 +76,8 @@ def main() -> None:
         "torches": [version for version in torch.supported if version != torch.default],
         "wheels": {"include": [{**pair, **kind} for pair in chosen for kind in KINDS]},
     }
-    print(f"python={ONE_PYTHON}")
+    for name, value in default_pair.items():
+        print(f"{name}={value}")
     for name, value in lists.items():
         print(f"{name}={json.dumps(value)}")
 

@@ -74,7 +74,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = re.sub(rf"\]\((\.\./)?{re.escape(source)}\)", f"]({target})", markdown)
     markdown = _with_names(markdown, page.file.src_uri == TEXTS["README.md"])
     if page.file.src_uri in TEXTS.values():
-        markdown = markdown.replace("](docs/", "](")
+        markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
     if files.get_file_from_path(NAME) is None:
         return markdown.replace(MARK, "")
     return markdown.replace(MARK, f"![{_CAPTION}]({NAME})")

@@ -1,6 +1,8 @@
 """Draws the loss curves of several runs into one picture.
 
-python examples/curves.py build/ctc-cpu build/ctc-mps --output build/c.png
+The program prints the largest relative difference of the losses from those of the first run.
+
+    python examples/curves.py build/ctc-cpu build/ctc-mps --output build/curves.png
 """
 
 import argparse

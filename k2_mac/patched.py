@@ -1,8 +1,8 @@
-"""Functions of torch that k2_mac.run replaces in a program's process.
+"""Functions of torch and k2 that k2_mac.run replaces in a program's process.
 
 A program may get the name of a device from its arguments or from a file, and passes it to torch.
-Without CUDA, torch raises an error for "cuda".  Each replacement differs from torch's function only
-where torch's function would raise an error: it uses mps instead.
+Without CUDA, torch and k2 raise an error for "cuda".  Each replacement differs from the original
+function only where the original function would raise an error: the replacement uses mps instead.
 """
 
 import functools

@@ -1,8 +1,7 @@
 """The origin of this k2.
 
-A packager may record values in a file ``k2mps.json`` beside the library ``_k2``
-or in the package's ``.dist-info``.  Values that the file lacks come from the
-library, or are None.
+A packager may record values in a file ``k2mps.json`` beside the library ``_k2`` or in the package's
+``.dist-info``.  Values that the file lacks come from the library, or are None.
 """
 
 import importlib.metadata
@@ -31,11 +30,10 @@ def build_info() -> dict[str, Any]:
         - torch: the version of torch that the library was built for.
         - python: the version of Python that the library was built for.
         - compiler: the name and the version of the compiler.
-        - built: "native" if the library was built on the kind of machine that
-          it is for, else how it was built and checked.
+        - built: "native" if the library was built on the kind of machine that it is for, else how
+          it was built and checked.
         - device: the device that the library supports besides the CPU.
-        - with_mps, with_cuda: whether the library supports mps; whether the
-          library supports CUDA.
+        - with_mps, with_cuda: whether the library supports mps; whether the library supports CUDA.
     """
     version = _k2.version
     record = _record()
@@ -71,8 +69,7 @@ def _record() -> dict[str, Any]:
     text = None
     if (folder / _FILE).is_file():
         text = (folder / _FILE).read_text(encoding="utf-8")
-    # Another k2 may be installed too, so read only the package in the folder of
-    # this library.
+    # Another k2 may be installed too, so read only the package in the folder of this library.
     for package in importlib.metadata.distributions(name="k2", path=[str(folder)]):
         text = text or package.read_text(_FILE)
     return json.loads(text) if text else {}

@@ -32,15 +32,15 @@ def edited(source: str, edits: list[Edit]) -> str:
         line, column = position
         return starts[line - 1] + column
 
-    def order(place: tuple[int, int, str]) -> tuple[int, bool, int]:
+    def order(span: tuple[int, int, str]) -> tuple[int, bool, int]:
         # If two edits begin at the same byte, an insertion comes before a replacement, and a
         # longer replacement before a shorter one.
-        start, end, _ = place
+        start, end, _ = span
         return start, end > start, -end
 
-    places = [(byte(edit.start), byte(edit.end), edit.text) for edit in edits]
+    spans = [(byte(edit.start), byte(edit.end), edit.text) for edit in edits]
     parts, at = [], 0
-    for start, end, text in sorted(places, key=order):
+    for start, end, text in sorted(spans, key=order):
         if start >= at:
             parts += [content[at:start], text.encode()]
             at = end

@@ -25,8 +25,15 @@ def on_mps() -> bool:
     return _found
 
 
+def _mapped(device: torch.device) -> torch.device:
+    """Returns ``mps:0`` for a GPU that a Mac lacks, and any other device as it is."""
+    # A Mac has one GPU, so an index of mps other than 0 is that of a program for CUDA.
+    is_other_gpu = device.type == "cuda" or device.type == "mps" and bool(device.index)
+    return torch.device("mps", 0) if is_other_gpu and on_mps() else device
+
+
 def map_device(value: Any) -> Any:
-    """Returns 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps for a device of CUDA.
+    """Returns 'mps' for 'cuda', 'mps:0' for 'cuda:1' or 'mps:1', and mps:0 for a device of CUDA.
 
     In a dict, such as a ``map_location``, the function translates the values.  Other values are
     returned as they are.
@@ -35,8 +42,7 @@ def map_device(value: Any) -> Any:
         if (value == "cuda" or value.startswith(("cuda:", "mps:"))) and on_mps():
             return "mps:0" if ":" in value else "mps"
     elif isinstance(value, torch.device):
-        if (value.type == "cuda" or value.index) and on_mps():
-            return torch.device("mps", 0)
+        return _mapped(value)
     elif isinstance(value, dict):
         return {key: map_device(other) for key, other in value.items()}
     return value
@@ -48,10 +54,7 @@ def torch_device(*args: Any, **kwargs: Any) -> torch.device:
     As ``k2_mac.pick_device``, the function gives mps an index, because the devices of tensors have
     one.
     """
-    device = torch.device(*args, **kwargs)
-    # A Mac has one GPU, so an index other than 0 is that of a program for CUDA.
-    is_gpu = device.type == "cuda" or bool(device.index)
-    return torch.device("mps", 0) if is_gpu and on_mps() else device
+    return _mapped(torch.device(*args, **kwargs))
 
 
 def is_gpu(value: Any) -> bool:

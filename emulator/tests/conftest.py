@@ -159,7 +159,8 @@ def in_child(child_server, tmp_path):
 def in_threads():
     """in_threads(functions) runs each function in a separate thread.
 
-    Raises the exception of the first function in the list that raised an exception.
+    If several functions raise exceptions, `in_threads` raises the exception of the first of these
+    functions in the list.
     """
 
     def run(functions):

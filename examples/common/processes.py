@@ -86,7 +86,11 @@ class _Loss(nn.Module):
 
 
 def _run(number: int, run: Callable, arguments: tuple, options: argparse.Namespace) -> None:
-    backend = "gloo" if options.device.type == "cpu" else gpu.dist_backend()
+    backend = "gloo"
+    if options.device.type != "cpu":
+        backend = gpu.dist_backend()
+        # torchrun tells each process its number on its own machine.
+        gpu.set_device(int(os.environ.get("LOCAL_RANK", number)))
     distributed.init_process_group(backend, rank=number, world_size=options.world_size)
     run(*arguments, options)
     distributed.destroy_process_group()

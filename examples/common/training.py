@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -207,8 +208,7 @@ def _rate(done: float) -> float:
     """Returns the factor of the learning rate: a linear warm-up, then a cosine down to zero."""
     if done < WARM_UP:
         return max(done, 1e-3) / WARM_UP
-    angle = torch.tensor((done - WARM_UP) / (1 - WARM_UP) * torch.pi)
-    return 0.5 * (1 + torch.cos(angle).item())
+    return 0.5 * (1 + math.cos((done - WARM_UP) / (1 - WARM_UP) * math.pi))
 
 
 def _save(state: _State, options: argparse.Namespace) -> None:

@@ -1,7 +1,8 @@
 """Fewer commands of the optimizer, and fewer waits of the backward pass, for zipformer of icefall.
 
 Copy this file into the recipe's folder `zipformer`.  docs/decoders.md has the lines of
-`zipformer/train.py` that use it.
+`zipformer/train.py` that use it.  The import replaces
+`scaling.WhiteningPenaltyFunction` by LateWhitening.
 """
 
 import contextlib

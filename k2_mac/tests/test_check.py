@@ -1,6 +1,7 @@
 """python -m k2_mac.check finds wrong results, and names the machine."""
 
 import dataclasses
+import math
 import platform
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -217,7 +218,7 @@ def test_the_page_escapes_what_it_shows():
     assert "a &amp; b" in page and "&lt;b&gt;" in page
 
 
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 
 
 def test_a_difference_is_relative_to_the_largest_number():
@@ -225,7 +226,26 @@ def test_a_difference_is_relative_to_the_largest_number():
     assert check._difference(cpu, torch.tensor([101.0, -INF, 0.0])) == 0.01
 
 
-@pytest.mark.parametrize("mps", [[100.0, INF, 0.0], [100.0, 0.0, 0.0], [100.0, -INF, INF]])
-def test_an_infinity_of_one_device_alone_is_a_difference(mps):
-    cpu = torch.tensor([100.0, -INF, 0.0])
-    assert not check._difference(cpu, torch.tensor(mps)) < 1e9
+@pytest.mark.parametrize(
+    "cpu, mps",
+    [
+        ([100.0, -INF, 0.0], [100.0, INF, 0.0]),
+        ([100.0, -INF, 0.0], [100.0, 0.0, 0.0]),
+        ([100.0, -INF, 0.0], [100.0, -INF, INF]),
+        ([100.0, -INF, 0.0], [100.0, NAN, 0.0]),
+        ([100.0, NAN, 0.0], [100.0, 0.0, 0.0]),
+        ([100.0, NAN, 0.0], [100.0, 1.0, 0.0]),
+        ([100.0, NAN, 0.0], [100.0, INF, 0.0]),
+        ([100.0, 0.0, 0.0], [100.0, NAN, 0.0]),
+        # nan_to_num() replaces an infinity by the largest float64.
+        ([100.0, INF], [100.0, torch.finfo(torch.float64).max]),
+    ],
+)
+def test_an_infinity_or_nan_of_one_device_alone_is_a_difference(cpu, mps):
+    cpu, mps = (torch.tensor(values, dtype=torch.float64) for values in (cpu, mps))
+    assert math.isnan(check._difference(cpu, mps))
+
+
+def test_equal_infinities_and_nans_are_no_difference():
+    for values in ([100.0, -INF, INF, NAN], [NAN, NAN], [INF], []):
+        assert check._difference(torch.tensor(values), torch.tensor(values)) == 0

@@ -49,6 +49,7 @@ MAPPED = {
     "cudart": "cudart",
     torch.device("cuda", 1): MPS,
     torch.device("cpu"): torch.device("cpu"),
+    torch.device("cpu", 1): torch.device("cpu", 1),
     3: 3,
     None: None,
 }
@@ -71,7 +72,9 @@ def test_each_gpu_is_the_one_of_the_mac():
     for arguments in (("cuda",), ("cuda", 1), ("cuda:1",), ("mps", 1), (torch.device("cuda"),)):
         assert translate.torch_device(*arguments) == MPS
     assert translate.torch_device(type="cuda", index=2) == MPS
-    assert translate.torch_device("cpu") == torch.device("cpu")
+    # A program may give each process the index of its rank, whatever the type of the device is.
+    for arguments in (("cpu",), ("cpu", 1), ("meta", 1)):
+        assert translate.torch_device(*arguments) == torch.device(*arguments)
 
 
 def test_arguments_that_only_the_run_shows():

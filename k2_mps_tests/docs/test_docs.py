@@ -120,6 +120,8 @@ def test_the_site_has_the_picture_of_signposts(site):
         ("introduction", "../LICENSE.txt"),
         ("", "examples/"),
         ("decoders", "../fewer_waits.py"),
+        ("examples", "../several-macs/"),
+        ("examples", "../decoders/#a-training-step"),
     ],
 )
 def test_the_site_has_files_of_other_folders(site, page, link):

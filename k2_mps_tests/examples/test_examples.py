@@ -1,11 +1,15 @@
 """The examples learn on the CPU and on mps, with nearly equal losses."""
 
+import argparse
+import importlib
 import json
 import re
 import sys
 
 import pytest
 import torch
+
+from k2_mps_tests.examples.conftest import EXAMPLES
 
 pytestmark = pytest.mark.k2
 
@@ -105,6 +109,28 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
     # Later, each process has its own random numbers.  The tolerance is 10 times the largest change
     # that other random numbers have made.
     assert max(differences) < (TOLERANCE["ctc"] if sys.platform == "darwin" else 4e-4)
+
+
+@pytest.mark.parametrize("local_rank", [None, 1])
+@pytest.mark.parametrize("device, chosen", [("cpu", False), ("cuda", True), ("mps", True)])
+def test_each_process_chooses_its_gpu(monkeypatch, device, chosen, local_rank):
+    """Processes of one machine with CUDA would otherwise share the first GPU."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    processes = importlib.import_module("common.processes")
+    done = []
+    for name in "init_process_group", "destroy_process_group":
+        monkeypatch.setattr(
+            processes.distributed, name, lambda *_, name=name, **__: done.append(name)
+        )
+    monkeypatch.setattr(processes.gpu, "set_device", lambda index: done.append(index))
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    options = argparse.Namespace(device=torch.device(device), world_size=4)
+    processes._run(3, lambda options: done.append("run"), (), options)
+    number = 3 if local_rank is None else local_rank
+    begun = ["init_process_group", "run", "destroy_process_group"]
+    assert done == [*[number] * chosen, *begun]
 
 
 @pytest.mark.parametrize("name", ["ctc", "transducer"])

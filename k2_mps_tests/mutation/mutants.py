@@ -39,8 +39,9 @@ _SWAPS = {
 _SWAP = re.compile("|".join(re.escape(old) for old in sorted(_SWAPS, key=len, reverse=True)))
 # What joins the clauses of a condition.
 _JOIN = re.compile(r"\s(?:&&|\|\||and|or)\s+")
-# What begins or ends brackets, or ends a clause.  Only in Python, a line ends a clause; a clause
-# that goes on in the next line is cut there, and then rarely compiles.
+# The tokens at which _clauses() looks for the end of a clause: brackets, separators, and words such
+# as `or`.  Only in Python, a line ends a clause; a clause that goes on in the next line is cut
+# there, and then rarely compiles.
 _TOKEN = re.compile(r"\s(?:&&|\|\||and|or|if|else|for)\s|[;,?()\[\]{}]|(?<!:):(?!:)|\n")
 # An integer that is not part of a name or of a float.
 _NUMBER = re.compile(r"(?<![\w.\"'])\d+(?![\w.\"'])")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity import calls
+from k2_mps_tests.parity.in_threads import run_in_threads
 
 SEGMENTS = torch.tensor([[0, 0, 30], [1, 0, 30]], dtype=torch.int32)
 
@@ -121,25 +122,6 @@ def test_a_function_waits_again_after_its_own_kernels(metal):
     assert found.labels.tolist() == expected.labels.tolist()
 
 
-def _run(*functions):
-    """Runs functions in threads; raises the first exception."""
-    errors = []
-
-    def run(function):
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 def _check_memory(seed, rounds):
     """Asserts that lists on mps keep their values, while their memory is freed and used again."""
     random = torch.Generator().manual_seed(seed)
@@ -158,7 +140,7 @@ def _check_memory(seed, rounds):
 
 
 def test_threads_do_not_get_the_memory_of_each_other(rounds):
-    _run(*(lambda seed=seed: _check_memory(seed, rounds) for seed in range(3)))
+    run_in_threads(*(lambda seed=seed: _check_memory(seed, rounds) for seed in range(3)))
 
 
 def test_memory_freed_during_a_wait_of_another_thread_is_not_idle_after_this_wait(rounds):
@@ -180,7 +162,7 @@ def test_memory_freed_during_a_wait_of_another_thread_is_not_idle_after_this_wai
         finally:
             stop.set()
 
-    _run(wait, work)
+    run_in_threads(wait, work)
 
 
 def test_a_function_of_another_thread_does_not_spare_a_wait(rounds):
@@ -203,7 +185,7 @@ def test_a_function_of_another_thread_does_not_spare_a_wait(rounds):
         finally:
             stop.set()
 
-    _run(connect, connect, read)
+    run_in_threads(connect, connect, read)
 
 
 @pytest.mark.skipif(

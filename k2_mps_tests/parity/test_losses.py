@@ -3,8 +3,10 @@
 import k2
 import pytest
 import torch
+from k2.mps import rnnt_pruned, rnnt_pruning
 
 from k2_mps_tests.benchmarks.step_cost import Peak
+from k2_mps_tests.kernels import sources
 from k2_mps_tests.parity.helpers import EPS, MPS, assert_equal_on_both, assert_same, random_fsa_vec
 
 
@@ -162,3 +164,37 @@ def test_autocast(dtype):
     assert net.weight.grad.dtype == torch.float32
     assert net.weight.grad.isfinite().all()
     assert net.weight.grad.abs().sum() > 0
+
+
+def _assert_largest(is_taken, number):
+    """Asserts that is_taken() returns True for a number, but not for the next."""
+    assert is_taken(number) and not is_taken(number + 1)
+
+
+def _tensor(*shape, dtype=torch.float32):
+    """Returns a tensor of any size that needs the memory of one number."""
+    return torch.zeros(1, dtype=dtype, device="mps").expand(shape)
+
+
+def test_the_largest_pruning_is_that_whose_threads_have_numbers_of_32_bits():
+    """in_metal() repeats the sizes of threadgroups, which the header of the kernels defines."""
+    of_row = sources.enumerators("rnnt_pruning.h")["kRnntPruningBackwardThreads"]
+    of_frame = sources.enumerators("simd_width.h")["kSimdWidth"]
+
+    def is_taken(rows, frames):
+        ranges = _tensor(1, frames, 1, dtype=torch.int64)
+        return rnnt_pruning.in_metal(_tensor(1, frames, 1), _tensor(1, rows, 1), ranges)
+
+    _assert_largest(lambda rows: is_taken(rows, 1), (2**31 - 1 - of_row - of_frame) // of_row)
+    _assert_largest(lambda frames: is_taken(1, frames), (2**31 - 1 - 2 * of_row) // of_frame)
+
+
+def test_the_most_symbols_are_those_whose_groups_of_frames_have_numbers_of_32_bits():
+    frames = sources.enumerators("rnnt_pruned.h")["kRpFrames"]
+
+    def is_taken(num_symbols):
+        symbols = _tensor(1, num_symbols, dtype=torch.int64)
+        ranges = _tensor(1, 1, 1, dtype=torch.int64)
+        return rnnt_pruned.in_metal(_tensor(1, 1, 1, 1), symbols, ranges, 0, None, False)
+
+    _assert_largest(is_taken, (2**31 - 1) // frames - 1)

@@ -17,7 +17,7 @@ def test_both_devices_are_tried():
     done = ran(sys.executable, PROGRAM)
     assert done.returncode == 0, done.stdout + done.stderr
     mps = "mps" if sys.platform == "darwin" else "mps (emulated)"
-    assert "cpu: the largest difference from torch's CTC loss is " in done.stdout
+    assert "cpu: the largest difference from torch's CTC loss and gradient is " in done.stdout
     assert f"{mps}: the largest difference from the CPU is " in done.stdout
 
 
@@ -28,16 +28,30 @@ def test_without_a_device_the_reason_is_printed():
     assert "\nnot tried on mps: " in done.stdout and "emulated" not in done.stdout
 
 
+def _with_nan_as_gradient(losses):
+    losses.register_hook(lambda grad: grad * float("nan"))
+    return losses
+
+
 @pytest.mark.parametrize("device, status", [("cpu", 1), ("mps", 2)])
-def test_a_wrong_device_is_noticed(monkeypatch, capsys, device, status):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda losses: 1.001 * losses,
+        lambda losses: losses + 0.001 * (losses - losses.detach()),
+        _with_nan_as_gradient,
+    ],
+    ids=["losses", "gradient", "gradient NaN"],
+)
+def test_a_wrong_device_is_noticed(monkeypatch, capsys, device, status, change):
     spec = importlib.util.spec_from_file_location("try_wheel", PROGRAM)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     right = k2.ctc_loss
 
     def wrong(graph, *arguments, **options):
-        factor = 1.001 if graph.device.type == device else 1
-        return right(graph, *arguments, **options) * factor
+        losses = right(graph, *arguments, **options)
+        return change(losses) if graph.device.type == device else losses
 
     monkeypatch.setattr(k2, "ctc_loss", wrong)
     assert module.main() == status

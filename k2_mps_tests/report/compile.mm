@@ -23,7 +23,7 @@ const char *TextOf(NSError *error) {
 
 }  // namespace
 
-// Prints the facts of torch's GPU in the form of items.measured().
+// Prints the facts of torch's GPU as items.measured() prints a measured thing.
 extern "C" void report_device() {
   @autoreleasepool {
     id<MTLDevice> device = MTLCreateSystemDefaultDevice();

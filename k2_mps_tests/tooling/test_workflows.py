@@ -189,10 +189,29 @@ def test_every_group_is_checked_without_the_groups_after_it():
     assert len(every) > 20
 
 
-def test_every_change_except_of_pages_makes_wheels():
-    for event in ("push", "pull_request"):
-        found = triggers(FOLDER / "wheels.yml")[event]
+@pytest.mark.parametrize(
+    "name, events", [("wheels", ["push", "pull_request"]), ("mac-report", ["push"])]
+)
+def test_every_change_except_of_pages_takes_a_mac(name, events):
+    for event in events:
+        found = triggers(FOLDER / f"{name}.yml")[event]
         assert [found[key] for key in found if "paths" in key] == [["docs/**", "**.md"]]
+
+
+def test_the_wheel_on_mps_has_the_torch_of_the_suites_on_mps():
+    """After a tag, there are wheels for each torch.  The suites build k2 for a Mac's torch."""
+    jobs = loaded(FOLDER / "wheels.yml")["jobs"]
+    [download] = [step for step in jobs["on-mps"]["steps"] if "download" in step.get("uses", "")]
+    wheel = "native-${{ needs.plan.outputs.python }}-${{ needs.plan.outputs.torch }}"
+    assert download["with"]["name"] == wheel
+    assert jobs["plan"]["outputs"]["torch"] == "${{ steps.plan.outputs.torch }}"
+    [uploaded] = [step for step in jobs["wheel"]["steps"] if "upload" in step.get("uses", "")]
+    parts = "${{ matrix.kind }}-${{ matrix.python }}-${{ matrix.torch }}"
+    assert uploaded["with"]["name"] == parts
+    for options in ([], ["--all"]):
+        found = planned(*options)
+        assert found["torch"] == pins.load(ROOT / "upstream.toml").torch.mac
+        assert (found["python"], found["torch"]) in pairs(*options)
 
 
 def test_no_release_waits_for_a_result_on_mps():

@@ -81,9 +81,11 @@ class Recording:
     def changes(self, command, when):
         """Yields (id of a buffer, offset in bytes, array of uint8) for each change.
 
-        when: the list of changes to read, "before" or "after".
         If the folder lacks the contents of an input, the array has random float32 numbers in
         [0.5, 1.5) instead.  Such numbers are valid logits and valid sums of exponentials.
+
+        Args:
+          when: the list of changes to read, "before" or "after".
         """
         for buffer, offset, size, begin in command.get(when, ()):
             if begin is None:
@@ -163,11 +165,12 @@ def _to_float64(array, numbers):
 class Judge:
     """Compares buffers with their expected contents.
 
-    kernels: for each program {name: msl.nvptx.description() of the kernel}.
-    tolerances: [(pattern, number)].  The first pattern that matches a kernel's name
-      gives the kernel's tolerance.  A float x that the kernel writes may differ from
-      the expected value by `number` * max(1, |expected value|).  The results of a
-      kernel that no pattern matches must be bit for bit identical.
+    Args:
+      kernels: for each program {name: msl.nvptx.description() of the kernel}.
+      tolerances: [(pattern, number)].  The first pattern that matches a kernel's name gives the
+        kernel's tolerance.  A float x that the kernel writes may differ from the expected value by
+        `number` * max(1, |expected value|).  The results of a kernel that no pattern matches must
+        be bit for bit identical.
     """
 
     def __init__(self, kernels, tolerances=()):
@@ -177,10 +180,11 @@ class Judge:
     def differences(self, expected, found, writers):
         """Returns {buffer: its Difference} for the buffers of `found` that differ.
 
-        expected: {buffer: contents}, for at least the buffers of `found`.
-        found: {buffer: contents}.
-        writers: {buffer: the command that wrote the buffer}.  No tolerance applies to a buffer that
-          `writers` lacks.
+        Args:
+          expected: {buffer: contents}, for at least the buffers of `found`.
+          found: {buffer: contents}.
+          writers: {buffer: the command that wrote the buffer}.  No tolerance applies to a buffer
+            that `writers` lacks.
         """
         compared = {
             buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
@@ -191,7 +195,8 @@ class Judge:
     def difference(self, command, buffer, found, expected):
         """Returns the Difference of a buffer, or None if its contents are as expected.
 
-        command: the command that wrote the buffer, or None.
+        Args:
+          command: the command that wrote the buffer, or None.
         """
         if np.array_equal(found, expected):
             return None

@@ -106,6 +106,7 @@ void CommandBuffer::Commit() {
         "commit: torch's own encoder, of %s, is open on this command buffer; "
         "torch::mps::commit() ends it",
         coalescing_);
+  // Not ChecksCommands(), which has the value at the last BeginBatch().
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES")) {
     known_at_commit_ = UsedBlocks::Known();
     for (const Command &command : commands_) {

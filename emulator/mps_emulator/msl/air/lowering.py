@@ -1,9 +1,9 @@
 """Changes the text of a module so that clang compiles the module for the host.
 
-The result has no address spaces.  A call that waits for other threads gets a place as its last
-argument.  A function of vectors becomes calls of the function for scalars.  A threadgroup variable
-becomes memory of the executor.  The result has a function that the kernel's thunk calls for each
-thread: the entry.
+The result has no address spaces.  A call that waits for other threads gets a site, the place
+of the call, as its last argument.  A function of vectors becomes calls of the function for scalars.
+A threadgroup variable becomes memory of the executor.  The result has a function that the kernel's
+thunk calls for each thread: the entry.
 """
 
 import re
@@ -182,7 +182,7 @@ def _shim(name, scalar, count, result, parameters, suspends):
 
 
 def _add_sites(text):
-    """Gives each call that waits for other threads a place: the number of the line."""
+    """Gives each call that waits for other threads a site: the number of the line."""
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if line.startswith(("define", "declare")) or "@air." not in line:

@@ -1,10 +1,11 @@
 // The functions that kernels compiled by Apple call.  The label of a function
 // is its name in AIR.  A function of vectors has no code here: air/lowering.py
 // writes calls of the function of scalars.  A function that waits for other
-// threads has a further parameter: the place of the call.
+// threads has a further parameter: the site, which is the place of the call.
 #pragma once
 
-// The file with the tables of the library defines the executor's functions.
+// This file only declares the executor's functions.  The file that has the
+// tables of codegen.tables() defines them.
 #define MSL_RUNTIME_IS_ELSEWHERE
 #include "prelude.h"
 // clang-format off

@@ -2,9 +2,9 @@
 #pragma once
 
 // The last parameter of every function that waits for other threads.  Programs
-// do not pass this argument: its default value is the place of the call in the
-// source.  The executor needs the place because threads meet only at the same
-// call.
+// do not pass this argument: its default value is the site, the place of the
+// call in the source.  The executor needs the site because threads meet only at
+// the same call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
 // The annotation of functions that wait for other threads.  From this
