@@ -244,6 +244,13 @@ def test_an_output_that_cannot_be_written_is_at_most_one_error(sandbox, where):
     assert where == "| true" or "No space left on device" in result.stderr
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_stream_that_the_shell_has_closed_changes_no_status(sandbox, number):
+    command = shlex.join(sandbox.command("lint"))
+    result = sandbox.program("bash", "-c", f"{command} {number}>&-")
+    assert result.returncode == 34 and "Traceback" not in result.stderr
+
+
 def test_a_signal_that_ends_git_is_named(sandbox, k2):
     """The first git command that reads the pinned commit is killed."""
     variables = support.shim(sandbox.root.parent / "bin", "[ $count != 2 ] || kill -SEGV $$")

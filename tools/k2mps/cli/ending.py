@@ -14,8 +14,10 @@ from k2mps.core import errors, git, interrupts
 
 def run() -> None:
     """Runs the command line, and ends the process."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # The shell has closed the stream, as by `>&-`.
+            setattr(sys, name, open(os.devnull, "w"))
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     session = Session()
     try:
         status = _status(session)
