@@ -221,15 +221,14 @@ inline void DoPruningStep(Sequence seq, Team team, int step) {
     return;
   }
   step -= most_frames + 1;
-  if (step < kPrNumberingSteps) {
-    DoNumberingStep(seq, team, frozen, step);
-    return;
-  }
+  const bool is_live = step >= kPrNumberingSteps;
   if (step == kPrNumberingSteps && team.IsFirst()) {
     Set(seq.infos + kPrFrozenStates, Get(seq.infos + kPrStates));
     Set(seq.infos + kPrFrozenArcs, Get(seq.infos + kPrArcs));
   }
-  DoNumberingStep(seq, team, LiveWindow(seq), step - kPrNumberingSteps);
+  // One call, because the compiler inlines each call.
+  DoNumberingStep(seq, team, is_live ? LiveWindow(seq) : frozen,
+                  step % kPrNumberingSteps);
 }
 
 // This kernel declares no limit on the threads of a threadgroup, for the reason
