@@ -21,11 +21,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).resolve().parents[1]
 # A job that runs this program has not installed the tool.
 sys.path.append(str(ROOT / "tools"))
@@ -47,7 +42,7 @@ def pairs(versions: Sequence[str]) -> list[dict[str, str]]:
 
     The torch is one of `versions`.  Pythons without the GIL are left out.
     """
-    pythons_since = tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
+    pythons_since = pins.tomllib.loads(KNOWN.read_text())["facts"]["Pythons of the wheels"]["known"]
     entries = []
     for version in versions:
         since = max(
