@@ -138,6 +138,18 @@ def test_a_suite_does_not_get_the_users_value_of_a_variable(environment, monkeyp
     assert result.ok, result.output
 
 
+@pytest.mark.parametrize("users, given", [(None, "1"), ("4", "4")])
+def test_torch_gets_one_thread_unless_the_user_chose_a_number(
+    environment, monkeypatch, users, given
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if users:
+        monkeypatch.setenv("OMP_NUM_THREADS", users)
+    text = f"import os\n\ndef test_x(): assert os.environ['OMP_NUM_THREADS'] == {given!r}\n"
+    result = run(environment, text)
+    assert result.ok, result.output
+
+
 def test_an_old_report_is_not_read(environment):
     good = run(environment, "def test_good(): pass\n")
     assert good.ok and good.passed == 1 and good.output == ()

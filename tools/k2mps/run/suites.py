@@ -219,7 +219,14 @@ def _variables(suite: Suite, built: Built | None) -> dict[str, str]:
     # K2_MPS_COSTS is cleared, because measurements of this machine must not influence a suite.
     # PYTHONDONTWRITEBYTECODE is cleared, so that the thousands of Python processes that a suite
     # starts share compiled modules.
-    variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
+    # torch gets one thread for each process of a suite, because the processes use all processors.
+    # If there are more threads than processors, torch's threads busily wait for each other.
+    variables = {
+        "K2_MPS_COSTS": "",
+        "PYTHONDONTWRITEBYTECODE": "",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        **suite.variables,
+    }
     if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
         variables["TMPDIR"] = _MEMORY
     if suite.cpp and built:
