@@ -46,9 +46,8 @@ inline k2::Array1<float> BestScoresOnCpu(k2::Ragged<ArcInfo> &arcs) {
   for (int32_t i = 0; i < arcs.Dim0(); ++i) {
     const int32_t begin = row_splits2[row_splits1[i]],
                   end = row_splits2[row_splits1[i + 1]];
-    // There are four maxima, because each step of a maximum has to wait for the
-    // previous step.  A core computes four independent maxima in the time of
-    // one.
+    // In one maximum, each comparison waits for the comparison before it.  A
+    // core computes four independent maxima in the time of one.
     float best[4];
     std::fill(best, best + 4, -std::numeric_limits<float>::infinity());
     for (int32_t j = begin; j < end; ++j) {

@@ -86,7 +86,8 @@ class Memory {
     room_.max_arcs = needed_.rings * num_frames * problem.leaving + 1;
     room_.max_out_arcs =
         problem.num_rows *
-        std::max(std::min<int64_t>(problem.leaving, 500), needed_.arcs_of_row);
+        std::max(std::min(problem.leaving, kPrunedExpectedArcs),
+                 needed_.arcs_of_row);
     room_.max_out_states = room_.max_out_arcs / 2 + problem.num_rows + 2;
   }
 

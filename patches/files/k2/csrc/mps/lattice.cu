@@ -16,8 +16,10 @@
  * limitations under the License.
  */
 
+#include "k2/csrc/fsa.h"
 #include "k2/csrc/mps/gpu_array.h"
 #include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/kernels/fsa_properties.h"
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/lattice.h"
@@ -27,6 +29,20 @@
 namespace k2 {
 
 namespace {
+
+// The kernels set the bits that k2 reads.
+static_assert(int{kLatticeNonempty} == int{kFsaPropertiesNonempty}, "");
+static_assert(int{kLatticeArcSorted} == int{kFsaPropertiesArcSorted}, "");
+static_assert(int{kLatticeArcSortedAndDeterministic} ==
+                  int{kFsaPropertiesArcSortedAndDeterministic},
+              "");
+static_assert(int{kLatticeEpsilonFree} == int{kFsaPropertiesEpsilonFree}, "");
+static_assert(int{kLatticeMaybeAccessible} ==
+                  int{kFsaPropertiesMaybeAccessible},
+              "");
+static_assert(int{kLatticeMaybeCoaccessible} ==
+                  int{kFsaPropertiesMaybeCoaccessible},
+              "");
 
 constexpr const char *kBatches = "lattice_batches";
 constexpr const char *kGrad = "lattice_grad";

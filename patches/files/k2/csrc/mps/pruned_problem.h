@@ -86,9 +86,9 @@ struct PrunedProblem {
     return 5 + leaving / (groups == 1 ? kThreadsOfOne : kPrThreads * groups);
   }
   // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
-  // or if `asked` is 0, the number that should be fastest.  Several
-  // threadgroups need a dispatch for each step, which costs about as much as a
-  // round.  So one threadgroup is faster for small frames.  For larger frames
+  // or if `asked` is 0, the number that should be fastest.  With several
+  // threadgroups, each step needs a dispatch, and a dispatch costs about as
+  // much as a round.  So one threadgroup is faster for small frames.  For larger frames
   // of a few sequences, it is best to take all arcs of a frame in one round.
   // For more sequences, fewer threadgroups and more rounds are better, because
   // threadgroups wait for room in a core.
@@ -103,6 +103,11 @@ struct PrunedProblem {
                      leaving / kPrThreads / (at_once / 8 + 1) + 1, kMost});
   }
 };
+
+// How many arcs of a frame stay in the lattice, at most, as far as the memory of
+// a first try is estimated.  A lattice with more arcs is made again, with the
+// memory that it needs.
+constexpr int64_t kPrunedExpectedArcs = 500;
 
 // The most memory that a batch or a chunk may take in addition to its results,
 // in bytes.

@@ -260,9 +260,10 @@ bool PrunedStreams::Fit(Batch *batch) {
   room.max_states = states + (most_frames + 1) * active + 2;
   room.max_arcs = arcs + (most_frames + 1) * leaving + 2;
   // All active states of the last frame become states of the lattice.
-  room.max_out_arcs = std::max(
-      (most_frames + 2) * std::min<int64_t>(leaving, 500) + leaving + arcs,
-      out_arcs_);
+  room.max_out_arcs =
+      std::max((most_frames + 2) * std::min(leaving, kPrunedExpectedArcs) +
+                   leaving + arcs,
+               out_arcs_);
   room.max_out_states =
       room.max_out_arcs / 2 + active + states + most_frames + 3;
   for (int32_t n : batch->num_frames) num_rows += n + 1 + kPrHistory;

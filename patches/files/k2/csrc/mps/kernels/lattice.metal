@@ -116,7 +116,7 @@ inline FsaFacts DescribeFsas(Input in, device const int *frame_arcs, int first,
     const Fsa fsa = GetFsa(in, i, params);
     if (frame_arcs[fsa.first_frame] ==
         frame_arcs[fsa.first_frame + params.num_steps])
-      ans.lacks |= kNonempty;
+      ans.lacks |= kLatticeNonempty;
     const float forward = StartScore(in, fsa, params),
                 backward = EndScore(in, fsa, params),
                 apart = fabs(backward - forward);

@@ -19,19 +19,12 @@
 #ifndef K2_CSRC_MPS_KERNELS_LATTICE_COUNTS_H_
 #define K2_CSRC_MPS_KERNELS_LATTICE_COUNTS_H_
 
+#include "k2/csrc/mps/kernels/fsa_properties.h"
 #include "k2/csrc/mps/kernels/lattice_frames.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: a simdgroup counts the states and arcs that intersect_dense
 // keeps in a frame.
-
-// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
-constant int kArcSorted = 0x10;
-constant int kArcSortedAndDeterministic = 0x20;
-constant int kEpsilonFree = 0x40;
-constant int kMaybeAccessible = 0x80;
-constant int kMaybeCoaccessible = 0x100;
-constant int kNonempty = 0x02;
 
 // Among the lanes before this lane, finds the last one whose bit is set in
 // `bits`.  Returns the `value` of that lane, or `none` if there is no such
@@ -81,9 +74,9 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   // As unsigned numbers, label -1 is the largest.
   const uint before = static_cast<uint>(label_before),
              order = static_cast<uint>(label);
-  int broken = order <= before ? kArcSortedAndDeterministic : 0;
+  int broken = order <= before ? kLatticeArcSortedAndDeterministic : 0;
   if (order < before || (order == before && dest < dest_before))
-    broken |= kArcSorted;
+    broken |= kLatticeArcSorted;
   return broken;
 }
 
@@ -104,7 +97,7 @@ inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
               label_before = OfLaneBefore(label, bits, lane, last_label);
     const bool is_first = src != arc.src_state;
     num_sources += static_cast<int>(metal::popcount(Ballot(kept && is_first)));
-    if (kept && label == 0) count.not_properties |= kEpsilonFree;
+    if (kept && label == 0) count.not_properties |= kLatticeEpsilonFree;
     if (kept && !is_first)
       count.not_properties |=
           BrokenOrder(label_before, dest, label, arc.dest_state);
@@ -161,9 +154,9 @@ inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
   }
   // The initial state counts as entered, and the final state counts as left.
   if (count.states != num_dests + (t == 0 && has_start ? 1 : 0))
-    count.not_properties |= kMaybeAccessible;
+    count.not_properties |= kLatticeMaybeAccessible;
   if (count.states != num_sources + (t == fsa.last_time && has_end ? 1 : 0))
-    count.not_properties |= kMaybeCoaccessible;
+    count.not_properties |= kLatticeMaybeCoaccessible;
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_LATTICE_COUNTS_H_

@@ -19,15 +19,11 @@
 #ifndef K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
 #define K2_CSRC_MPS_KERNELS_PRUNED_DESCRIBE_H_
 
+#include "k2/csrc/mps/kernels/fsa_properties.h"
 #include "k2/csrc/mps/kernels/pruned_memory.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 
 // For kernels only: finds what the properties of a lattice depend on.
-
-// Bits of FsaBasicProperties, see k2/csrc/fsa.h.
-constant int kArcSorted = 0x10;
-constant int kArcSortedAndDeterministic = 0x20;
-constant int kEpsilonFree = 0x40;
 
 // The numbers to which DescribeArcs() adds its results.
 struct Description {
@@ -58,12 +54,12 @@ inline void DescribeArcs(Sequence seq, Ends ends, int begin, int end, int first,
                label_before = ends.IsFinal(before)
                                   ? last
                                   : uint(seq.arcs[before.graph_arc].label);
-    if (label == 0) lacks |= kEpsilonFree;
+    if (label == 0) lacks |= kLatticeEpsilonFree;
     if (i > 0 && before.src == arc.src) {
-      if (label <= label_before) lacks |= kArcSortedAndDeterministic;
+      if (label <= label_before) lacks |= kLatticeArcSortedAndDeterministic;
       if (label < label_before ||
           (label == label_before && arc.dest < before.dest))
-        lacks |= kArcSorted;
+        lacks |= kLatticeArcSorted;
     } else {
       left += 1;
     }

@@ -25,7 +25,8 @@ from .rnnt_boundary import check_boundary
 
 # The dtypes that the kernels of RNN-T losses take.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_MOST_ROWS = 2**31 - 1
+# The largest int32: kernels number what they read in int32.
+MOST = 2**31 - 1
 
 
 class _PrunedLoss(torch.autograd.Function):
@@ -97,7 +98,7 @@ def in_metal(logits: torch.Tensor, symbols: torch.Tensor,
             and (not use_hat_loss or termination_symbol == 0)
             and (rows == S + 1 or ranges is not None and rows <= S)
             # 8 is kRpFrames of kernels/rnnt_pruned.h.
-            and B * T * (S + 1) * 8 <= _MOST_ROWS)
+            and B * T * (S + 1) * 8 <= MOST)
 
 
 def loss(logits: torch.Tensor, symbols: torch.Tensor,

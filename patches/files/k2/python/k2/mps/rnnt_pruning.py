@@ -21,9 +21,11 @@ import _k2
 
 from torch.autograd.function import once_differentiable
 from .rnnt_boundary import boundary_rows
-from .rnnt_pruned import DTYPES
+from .rnnt_pruned import DTYPES, MOST
 
-_MOST = 2**31 - 1
+# As in kernels/rnnt_pruning.h and kernels/simd_width.h.
+_BACKWARD_THREADS = 256
+_SIMD_WIDTH = 32
 
 
 def ranges_in_metal(px_grad: torch.Tensor, py_grad: torch.Tensor,
@@ -35,7 +37,8 @@ def ranges_in_metal(px_grad: torch.Tensor, py_grad: torch.Tensor,
                     for x in (px_grad, py_grad))
             and boundary.dtype == torch.int64
             and boundary.device == px_grad.device
-            and (S + 1) * (T + 1) < _MOST // 2)
+            # The kernel counts up to begin + s_range * T in int32.
+            and (S + 1) * (T + 1) < MOST // 2)
 
 
 def prune_ranges(px_grad: torch.Tensor, py_grad: torch.Tensor,
@@ -141,13 +144,15 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     if lm.device.type != 'mps' or lm.dtype not in DTYPES or lm.ndim != 3:
         return False
     B, T, s_range = ranges.shape
-    # The backward kernel numbers its threads in 32 bits.
-    threads = 256 * B * lm.shape[1] + 32 * B * T + 256
+    # The backward kernel has a threadgroup for each row of lm and a simdgroup
+    # for each row of am, and numbers its threads in int32.
+    threads = (_BACKWARD_THREADS * (B * lm.shape[1] + 1)
+               + _SIMD_WIDTH * B * T)
     return (am.device == ranges.device == lm.device
             and ranges.dtype == torch.int64 and am.ndim == 3
             and am.shape[:2] == (B, T) and lm.shape[0] == B
             and ranges.numel() != 0 and am.numel() != 0 and lm.numel() != 0
-            and max(B * T * s_range, threads) <= _MOST)
+            and max(B * T * s_range, threads) <= MOST)
 
 
 def prune(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor
