@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from k2_mps_tests.cuda import swoosh_bandwidth
 from k2_mps_tests.kernels import on_mps, prepare, runner, sources
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case
 from k2_mps_tests.running import ran
@@ -421,6 +422,8 @@ def test_a_prepared_folder_has_all_that_its_program_needs(tmp_path):
     command = (sys.executable, "-E", "-s", folder / "run.py")
     done = ran(*command, cwd="/", env={**os.environ, **NO_GPU})
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
+    done = ran(sys.executable, swoosh_bandwidth.__file__, folder, 1, env={**os.environ, **NO_GPU})
+    assert done.returncode == 0 and done.stdout.startswith("no GPU"), done.stdout + done.stderr
 
 
 def test_the_program_checks_only_the_named_files():
