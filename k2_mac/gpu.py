@@ -50,6 +50,11 @@ def is_available() -> bool:
     return torch.cuda.is_available() or _on_mps()
 
 
+def cuda_is_available() -> bool:
+    """Returns whether torch can use CUDA.  Unlike for :func:`is_available`, mps does not count."""
+    return torch.cuda.is_available()
+
+
 def pick_device(index: int = 0) -> torch.device:
     """Returns the device to compute on: a CUDA device if there is one, else mps if torch can use
     mps, else the CPU.
