@@ -198,9 +198,10 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Resets the peak of :func:`max_memory_allocated`."""
+    """Resets the peak of :func:`max_memory_allocated`, if torch records it."""
     if _on_mps():
-        torch.accelerator.reset_peak_memory_stats()
+        with contextlib.suppress(RuntimeError):  # This torch records no peak for mps.
+            torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats(device)
 

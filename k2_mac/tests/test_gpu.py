@@ -39,7 +39,9 @@ def test_memory_where_torch_keeps_no_peak(monkeypatch):
     def no_peak():
         raise NotImplementedError("not implemented for this allocator")
 
-    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", no_peak)
+    for name in ("max_memory_allocated", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.accelerator, name, no_peak)
+    gpu.reset_peak_memory_stats()
     assert gpu.max_memory_allocated() == torch.mps.driver_allocated_memory()
 
 
