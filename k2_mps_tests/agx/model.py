@@ -148,7 +148,8 @@ def seconds_of_kernels(gpu, operation, rows):
 
 
 def seconds(gpu, operation, rows):
-    """Returns the two times of seconds_of_kernels() with the times of all else."""
+    """Returns the two times of seconds_of_kernels(), each with the time of commands, waits and
+    bytes added."""
     others = operation.commands * COMMAND + operation.waits * WAIT
     others += operation.moved / gpu.bandwidth
     return tuple(others + time for time in seconds_of_kernels(gpu, operation, rows))
