@@ -36,6 +36,9 @@ FORMS = {
         "context = _gpu.translated(torch.autocast, *args, **kwargs)"
     ),
     "context = torch.autocast(**kwargs)": "context = _gpu.translated(torch.autocast, **kwargs)",
+    "context = torch.autocast(enabled=True, **kwargs)": (
+        "context = _gpu.translated(torch.autocast, enabled=True, **kwargs)"
+    ),
     "scaler = torch.amp.GradScaler(**kwargs)": "scaler = _gpu.GradScaler(**kwargs)",
     "torch.is_autocast_enabled()": "_gpu.is_autocast_enabled()",
     "y = y.to(torch.get_autocast_gpu_dtype())": "y = y.to(_gpu.get_autocast_dtype())",
