@@ -23,6 +23,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import k2
@@ -200,11 +201,23 @@ def measure() -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     return costs, spread
 
 
+def _entries(path: Path) -> dict:
+    """Returns what the file has of all machines; nothing if the file is missing or damaged.
+
+    k2 advises the user of a damaged file to measure again.
+    """
+    try:
+        entries = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
 def _save(costs: dict[str, dict[str, float]]) -> None:
     """Replaces this machine's entry in the file.  If `costs` is empty, removes the entry."""
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)
-    saved = json.loads(path.read_text()) if path.is_file() else {}
+    saved = _entries(path)
     saved.pop(platform.node(), None)
     if costs:
         saved[platform.node()] = {
@@ -223,8 +236,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m k2_mac.calibrate", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--dry-run", action="store_true", help="do not keep the result")
-    parser.add_argument(
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--dry-run", action="store_true", help="do not keep the result")
+    action.add_argument(
         "--forget", action="store_true", help="forget what was measured on this machine"
     )
     options = parser.parse_args()

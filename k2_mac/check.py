@@ -214,8 +214,9 @@ def compare(name: str, size: str) -> Comparison:
     expected = operation(torch.device("cpu"))()
     try:
         found = operation(torch.device("mps", 0))()
-    except RuntimeError as error:  # the type of torch's and k2's errors
-        reason = str(error).strip().split("\n")[0]
+    except Exception as error:
+        # torch and k2 raise errors of several types, for example a TypeError for float64 on mps.
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
         return Comparison(name, float("nan"), tolerance, reason)
     differences = [_difference(*pair) for pair in zip(expected, found)]
     # Python's max() may drop a NaN.
@@ -265,8 +266,8 @@ def check(size: str, seconds: float, say: Callable[[str], object] = lambda line:
       seconds: as for measure().
       say: is called with each fact, and with a line before each long step.
     """
-    name = torch.backends.mps.get_name() if torch.backends.mps.is_available() else ""
-    result = Result(examine(), name, size)
+    device = torch.backends.mps.get_name() if torch.backends.mps.is_available() else ""
+    result = Result(examine(), device, size)
     for fact in result.facts:
         say(f"{fact.name}: {fact.found}")
     if result.status == NO_DEVICE:

@@ -17,7 +17,7 @@ nothing, and the amounts of memory are 0.
 import contextlib
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -50,6 +50,11 @@ def is_available() -> bool:
     return torch.cuda.is_available() or _on_mps()
 
 
+def cuda_is_available() -> bool:
+    """Returns whether torch can use CUDA.  Unlike for :func:`is_available`, mps does not count."""
+    return torch.cuda.is_available()
+
+
 def pick_device(index: int = 0) -> torch.device:
     """Returns the device to compute on: a CUDA device if there is one, else mps if torch can use
     mps, else the CPU.
@@ -67,15 +72,15 @@ def pick_device(index: int = 0) -> torch.device:
     return torch.device("mps", 0) if _on_mps() else torch.device("cpu")
 
 
-def set_device(index: int) -> None:
+def set_device(device: Any) -> None:
     """Calls ``torch.cuda.set_device``.  Does nothing for mps, which has one device."""
     if not _on_mps():
-        torch.cuda.set_device(index)
+        torch.cuda.set_device(device)
 
 
-def device(index: Any) -> contextlib.AbstractContextManager:
-    """Returns a context manager that chooses the GPU ``index``; mps has one."""
-    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(index)
+def device(device: Any) -> contextlib.AbstractContextManager:
+    """Returns a context manager that chooses the GPU ``device``; mps has one."""
+    return contextlib.nullcontext() if _on_mps() else torch.cuda.device(device)
 
 
 def device_count() -> int:
@@ -93,9 +98,9 @@ def get_device_name(device: Any = None) -> str:
     return "mps" if _on_mps() else torch.cuda.get_device_name(device)
 
 
-def is_bf16_supported() -> bool:
+def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Returns whether the GPU computes with bfloat16; mps always does."""
-    return _on_mps() or torch.cuda.is_bf16_supported()
+    return _on_mps() or torch.cuda.is_bf16_supported(including_emulation)
 
 
 def double() -> torch.dtype:
@@ -134,7 +139,14 @@ def is_nccl_available() -> bool:
     )
 
 
-def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any:
+def spawn(
+    fn: Callable,
+    args: tuple = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> Any:
     """Calls ``torch.multiprocessing.spawn``, unless torchrun started this program.
 
     If torchrun started this process, the function spawns no process and returns ``fn(rank,
@@ -145,7 +157,7 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, **kwargs: Any) -> Any
       ValueError: torchrun started a number of processes other than ``nprocs``.
     """
     if not torch.distributed.is_torchelastic_launched():
-        return torch.multiprocessing.spawn(fn, args, nprocs, **kwargs)
+        return torch.multiprocessing.spawn(fn, args, nprocs, join, daemon, start_method)
     started = int(os.environ["WORLD_SIZE"])
     if started != nprocs:
         raise ValueError(f"torchrun started {started} processes, but the program needs {nprocs}")
@@ -193,9 +205,10 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Resets the peak of :func:`max_memory_allocated`."""
+    """Resets the peak of :func:`max_memory_allocated`, if torch records it."""
     if _on_mps():
-        torch.accelerator.reset_peak_memory_stats()
+        with contextlib.suppress(RuntimeError):  # This torch records no peak for mps.
+            torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -279,20 +292,20 @@ def get_rng_state_all() -> list[torch.Tensor]:
     return [torch.mps.get_rng_state()] if _on_mps() else torch.cuda.get_rng_state_all()
 
 
-def set_rng_state(state: torch.Tensor, device: Any = "cuda") -> None:
+def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
     """Sets the state of the GPU's random numbers."""
     if _on_mps():
-        torch.mps.set_rng_state(state)
+        torch.mps.set_rng_state(new_state)
     else:
-        torch.cuda.set_rng_state(state, device)
+        torch.cuda.set_rng_state(new_state, device)
 
 
-def set_rng_state_all(states: list[torch.Tensor]) -> None:
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     """Sets the states of the random numbers of all GPUs; mps takes the first."""
     if _on_mps():
-        torch.mps.set_rng_state(states[0])
+        torch.mps.set_rng_state(next(iter(new_states)))
     else:
-        torch.cuda.set_rng_state_all(states)
+        torch.cuda.set_rng_state_all(new_states)
 
 
 if torch.backends.mps.is_available():

@@ -60,6 +60,9 @@ DEVICE_FIRST = (
 WIDE = ("torch.double", "torch.float64")
 # These are None without CUDA.
 VERSIONS = ("torch.version.cuda", "torch.version.hip")
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+# Functions that read a version from a text.
+_READERS = ("float", "int", "parse", "LooseVersion", "StrictVersion", "TorchVersion", "Version")
 CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
 OF_LIBRARY = ("device", "device_type")
 _DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
@@ -96,6 +99,19 @@ def may_convert_float64(call: ast.Call, name: str) -> bool:
         and call.args
         and isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call))
     )
+
+
+def used_as_texts(node: ast.AST) -> list[ast.AST]:
+    """Returns the parts of an expression that must not be None, if they are texts elsewhere."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        return [node.value]
+    if isinstance(node, ast.Compare) and any(isinstance(op, _ORDERS) for op in node.ops):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in _READERS:
+        return node.args
+    return []
 
 
 def means_cuda(call: ast.Call, name: str) -> bool:

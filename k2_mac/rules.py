@@ -1,9 +1,9 @@
 """Changes a program that was written for CUDA so that it uses the GPU of a Mac.
 
-The rules look at the program's syntax tree.  A call of a known function of torch.cuda becomes a
-call of k2_mac.gpu, and a question for "cuda" is also answered for mps.  A changed node keeps the
-line and the column of the node that it replaces, so tracebacks and breakpoints show the lines of
-the file.  The rules make the same changes in the text, for people who want to read them.
+The rules look at the program's syntax tree, and decide what changes.  A call of a known function of
+torch.cuda becomes a call of k2_mac.gpu, and a question for "cuda" is also answered for mps.
+rewriter.py makes the changes: in the tree, so that tracebacks and breakpoints show the lines of the
+file, and in the text, for people who want to read them.
 """
 
 import ast
@@ -31,21 +31,10 @@ from .names import (
     names_device,
     of_mps,
     texts,
+    used_as_texts,
 )
-from .syntax import (
-    IN_PLACE,
-    LIBRARIES,
-    Edit,
-    aliases,
-    all_names,
-    dotted,
-    edited,
-    end_of,
-    is_cuda,
-    keyword,
-    own_logits,
-    start_of,
-)
+from .rewriter import Edit, Rewriter, edited
+from .syntax import IN_PLACE, LIBRARIES, dotted, is_cuda, keyword, own_logits
 
 
 class Note(NamedTuple):
@@ -104,14 +93,12 @@ def _line(note: Note) -> int:
     return note.line
 
 
-class _Rules(ast.NodeTransformer):
-    """Changes the nodes of a program's syntax tree, and collects the same changes of the text."""
+class _Rules(Rewriter):
+    """Decides which nodes of a program's syntax tree change."""
 
     def __init__(self, tree: ast.Module, source: str, in_place: bool):
-        self.edits: list[Edit] = []
-        self.kinds: collections.Counter = collections.Counter()
+        super().__init__(tree, source)
         self.notes: list[Note] = []
-        self._aliases = aliases(tree)
         # The ids of nodes that ask for CUDA and stay, and of nodes that then never run.
         self._off: set[int] = set()
         self._tensors = {
@@ -119,7 +106,6 @@ class _Rules(ast.NodeTransformer):
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and node.attr in OF_TENSORS
         }
-        self._uses = 0  # how often the changed program names our module
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
         extractors = [node for node in ast.walk(tree) if self._kaldifeat and makes_extractor(node)]
@@ -129,80 +115,11 @@ class _Rules(ast.NodeTransformer):
         if in_place:
             functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
             self._in_place = {id(loss) for function in functions for loss in own_logits(function)}
-        self._ours = "_gpu"
-        if "_gpu" in source:
-            names = all_names(tree)
-            while self._ours in names:
-                self._ours += "_"
-
-    # ---- the parts of a change
-
-    def _name(self, node: ast.AST) -> str:
-        """Returns the name of a function of torch or k2 by its module, such as "torch.autocast".
-
-        For other expressions, the result is "".
-        """
-        first, dot, rest = dotted(node).partition(".")
-        whole = self._aliases.get(first)
-        return whole + dot + rest if whole else ""
-
-    def _edit(self, kind: str, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
-        self.kinds[kind] += 1
-        self.edits.append(Edit(start, end, text))
-
-    def _function(self, name: str, old: ast.AST) -> ast.Attribute:
-        """Returns the expression `_gpu.name`, with the line and columns of another expression."""
-        self._uses += 1
-        ours = ast.copy_location(ast.Name(self._ours, ast.Load()), old)
-        return ast.copy_location(ast.Attribute(ours, name, ast.Load()), old)
-
-    def _swap(self, old: ast.AST, name: str, kind: str) -> ast.Attribute:
-        """Replaces an expression by `_gpu.name`."""
-        self._edit(kind, start_of(old), end_of(old), f"{self._ours}.{name}")
-        return self._function(name, old)
-
-    def _wrap(self, old: ast.AST, name: str, kind: str) -> ast.Call:
-        """Replaces an expression by a call of `_gpu.name` with the expression."""
-        self._edit(kind, start_of(old), start_of(old), f"{self._ours}.{name}(")
-        self.edits.append(Edit(end_of(old), end_of(old), ")"))
-        return ast.copy_location(ast.Call(self._function(name, old), [old], []), old)
-
-    def _whole(self, new: ast.AST, old: ast.AST, kind: str) -> ast.AST:
-        """Replaces an expression or a statement by another, which Python writes as text."""
-        for node in ast.walk(new):
-            if "lineno" in node._attributes and not hasattr(node, "lineno"):
-                ast.copy_location(node, old)
-        self._edit(kind, start_of(old), end_of(old), ast.unparse(new))
-        return new
 
     def _note(self, kind: str, node: ast.AST, text: str) -> None:
         self.notes.append(Note(kind, node.lineno, text))
 
     # ---- statements
-
-    def visit_Module(self, node: ast.Module) -> ast.Module:
-        body = []
-        is_imported = False
-        for statement in node.body:
-            new = self.visit(statement)
-            if self._uses and not is_imported:
-                # The program has imported torch before it first uses torch.  So this import does
-                # not import torch too early, before the program has set torch's variables.
-                body.append(self._import_before(statement))
-                is_imported = True
-            body += new if isinstance(new, list) else [new]
-        node.body = body
-        return node
-
-    def _import_before(self, statement: ast.stmt) -> ast.Import:
-        """Returns an import of our module, which stands on a line before a statement."""
-        decorators = getattr(statement, "decorator_list", ())
-        line = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-        ours = ast.copy_location(ast.Import([ast.alias("k2_mac.gpu", self._ours)]), statement)
-        ours.lineno = ours.end_lineno = line
-        ast.copy_location(ours.names[0], ours)
-        self.edits.append(Edit((line, 0), (line, 0), ast.unparse(ours) + "\n"))
-        return ours
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
         if node.level or not (node.module or "").startswith("torch"):
@@ -211,42 +128,39 @@ class _Rules(ast.NodeTransformer):
         for alias in node.names:
             name = REPLACED.get(f"{node.module}.{alias.name}")
             if name:
-                ours.append(
-                    ast.alias(name, alias.asname or (alias.name if alias.name != name else None))
-                )
+                known_as = alias.asname or alias.name
+                ours.append(ast.alias(name, known_as if known_as != name else None))
             else:
                 others.append(alias)
-        if node.module in ("torch.cuda", "torch.cuda.amp"):
-            for alias in others:
-                if alias.name not in ("amp", "*"):
-                    self._note("cuda", node, f"{node.module}.{alias.name}")
+        self._note_imports(node, others)
         if not ours:
             return node
         new = [ast.ImportFrom("k2_mac.gpu", ours, 0)]
         if others:
             new.append(ast.ImportFrom(node.module, others, 0))
-        for statement in new:
-            for inner in ast.walk(statement):
-                if "lineno" in inner._attributes:
-                    ast.copy_location(inner, node)
-        text = "; ".join(map(ast.unparse, new))
-        self._edit(f"import from {node.module}", start_of(node), end_of(node), text)
-        return new
+        return self.replace_statement(new, node, f"import from {node.module}")
+
+    def _note_imports(self, node: ast.ImportFrom, others: list[ast.alias]) -> None:
+        """Notes the names of torch.cuda that an import takes and that k2_mac.gpu lacks."""
+        if node.module in ("torch.cuda", "torch.cuda.amp"):
+            for alias in others:
+                if alias.name not in ("amp", "*"):
+                    self._note("cuda", node, f"{node.module}.{alias.name}")
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
         targets = [dotted(target) for target in node.targets]
         self.generic_visit(node)
         if is_cuda(node.value) and any(names_device(target) for target in targets):
-            node.value = self._wrap(node.value, "map_device", '"cuda"')
+            node.value = self.wrap(node.value, "map_device", '"cuda"')
         elif self._kaldifeat and any(target.endswith("opts.device") for target in targets):
             if not isinstance(node.value, ast.Constant):
-                node.value = self._wrap(node.value, "features_device", "kaldifeat's device")
+                node.value = self.wrap(node.value, "features_device", "kaldifeat's device")
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
         if is_cuda(node.value) and names_device(dotted(node.target)):
-            node.value = self._wrap(node.value, "map_device", '"cuda"')
+            node.value = self.wrap(node.value, "map_device", '"cuda"')
         return node
 
     def visit_arguments(self, node: ast.arguments) -> ast.arguments:
@@ -258,7 +172,7 @@ class _Rules(ast.NodeTransformer):
         ):
             for number, (default, argument) in enumerate(zip(defaults, names)):
                 if is_cuda(default) and names_device(argument.arg):
-                    defaults[number] = self._wrap(default, "map_device", '"cuda"')
+                    defaults[number] = self.wrap(default, "map_device", '"cuda"')
         return node
 
     # ---- conditions
@@ -272,7 +186,7 @@ class _Rules(ast.NodeTransformer):
         asks = self._asks(node.test)
         self.generic_visit(node)
         if asks and is_cuda(node.body):
-            node.body = self._wrap(node.body, "map_device", '"cuda"')
+            node.body = self.wrap(node.body, "map_device", '"cuda"')
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:
@@ -301,7 +215,7 @@ class _Rules(ast.NodeTransformer):
                 both = ast.Tuple([cuda, ast.Constant(of_mps(cuda.value))], ast.Load())
                 op = ast.In() if isinstance(node.ops[0], ast.Eq) else ast.NotIn()
                 new = ast.copy_location(ast.Compare(other, [op], [both]), node)
-                return self._whole(new, node, '== "cuda"')
+                return self.replace(new, node, '== "cuda"')
         return node
 
     def _change_membership(
@@ -312,16 +226,16 @@ class _Rules(ast.NodeTransformer):
         if not values or any(of_mps(value) in texts(right) for value in values):
             return node
         right.elts += [ast.Constant(of_mps(value)) for value in values]
-        return self._whole(node, node, 'in ("cuda", ...)')
+        return self.replace(node, node, 'in ("cuda", ...)')
 
     def _change_mention(self, node: ast.Compare, left: ast.AST, right: ast.AST) -> ast.AST:
         """Changes `"cuda" in x` into `_gpu.mentions_gpu(x)`."""
         if not is_cuda(left) or left.value != "cuda" or isinstance(right, ast.Constant):
             return node
-        new = ast.Call(self._function("mentions_gpu", node), [right], [])
+        new = ast.Call(self.function("mentions_gpu", node), [right], [])
         if isinstance(node.ops[0], ast.NotIn):
             new = ast.UnaryOp(ast.Not(), new)
-        return self._whole(ast.copy_location(new, node), node, '"cuda" in')
+        return self.replace(ast.copy_location(new, node), node, '"cuda" in')
 
     def _asks(self, test: ast.AST) -> list[ast.AST]:
         """Returns the nodes of a condition that ask whether there is CUDA."""
@@ -329,7 +243,7 @@ class _Rules(ast.NodeTransformer):
             node
             for node in ast.walk(test)
             if isinstance(node, (ast.Attribute, ast.Name))
-            and self._name(node) == "torch.cuda.is_available"
+            and self.name(node) == "torch.cuda.is_available"
         ]
 
     def _keep_off(self, test: ast.AST, guarded: list[ast.AST]) -> None:
@@ -338,7 +252,7 @@ class _Rules(ast.NodeTransformer):
         missing = [name for node in guarded for name in self._missing(node)] if asks else []
         if missing and id(asks[0]) not in self._off:
             self._off |= {id(node) for node in (*asks, *missing)}
-            self._note("off", asks[0], self._name(missing[0]))
+            self._note("off", asks[0], self.name(missing[0]))
 
     def _missing(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yields the names of torch that need CUDA, in code that a question for CUDA guards.
@@ -348,12 +262,11 @@ class _Rules(ast.NodeTransformer):
         for inner in ast.walk(node):
             if isinstance(inner, ast.Attribute) and self._lacks(inner):
                 yield inner
-            elif isinstance(inner, (ast.BinOp, ast.Attribute, ast.Subscript)):
-                parts = ast.iter_child_nodes(inner)
-                yield from (part for part in parts if self._name(part) in VERSIONS)
+            else:
+                yield from (part for part in used_as_texts(inner) if self.name(part) in VERSIONS)
 
     def _lacks(self, node: ast.Attribute) -> bool:
-        name = self._name(node)
+        name = self.name(node)
         return (
             name.startswith("torch.cuda.")
             and name not in REPLACED
@@ -372,14 +285,14 @@ class _Rules(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Load):
             if self._lacks(node):
                 if id(node) not in self._off:
-                    self._note("cuda", node, self._name(node))
+                    self._note("cuda", node, self.name(node))
                 return node
-            if self._name(node) in CTC:
-                self._note("ctc", node, self._name(node))
+            if self.name(node) in CTC:
+                self._note("ctc", node, self.name(node))
         self.generic_visit(node)
         if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
-            new = ast.Call(self._function("is_gpu", node), [node.value], [])
-            return self._whole(ast.copy_location(new, node), node, ".is_cuda")
+            new = ast.Call(self.function("is_gpu", node), [node.value], [])
+            return self.replace(ast.copy_location(new, node), node, ".is_cuda")
         return node
 
     def _replaced(self, node: ast.Name | ast.Attribute) -> ast.AST:
@@ -387,28 +300,24 @@ class _Rules(ast.NodeTransformer):
 
         Any other expression is returned as it is.
         """
-        name = self._name(node)
-        if not isinstance(node.ctx, ast.Load) or id(node) in self._off:
+        name = self.name(node)
+        if not isinstance(node.ctx, ast.Load):
             return node
+        if id(node) in self._off:
+            # The import of the function has changed, so the name stands for gpu.is_available().
+            by_name = isinstance(node, ast.Name) and name == "torch.cuda.is_available"
+            return self.swap(node, "cuda_is_available", name) if by_name else node
         if id(node) in self._in_place:
             module = ast.Attribute(node.value, "mps", ast.Load())
             new = ast.Attribute(module, "rnnt_loss_pruned_in_place", ast.Load())
-            return self._whole(new, node, "k2.rnnt_loss_pruned")
+            return self.replace(new, node, "k2.rnnt_loss_pruned")
         # Imports of functions change where they stand.
         if name not in REPLACED or isinstance(node, ast.Name):
             return node
-        return self._swap(node, REPLACED[name], name)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
-        # Before Python 3.12, the parser does not give the positions of expressions in f-strings.
-        before = len(self.edits)
-        self.generic_visit(node)
-        if self.edits[before:]:
-            self.edits[before:] = [Edit(start_of(node), end_of(node), ast.unparse(node))]
-        return node
+        return self.swap(node, REPLACED[name], name)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        name = self._name(node.func)
+        name = self.name(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "is_cuda":
             return node  # a method
         self._note_float64(node, name)
@@ -417,21 +326,21 @@ class _Rules(ast.NodeTransformer):
         is_for_cuda = means_cuda(node, name)
         self.generic_visit(node)
         if is_for_cuda:
-            node.func = self._swap(node.func, CUDA_BY_DEFAULT[name], name)
+            node.func = self.swap(node.func, CUDA_BY_DEFAULT[name], name)
             return node
         if name == "torch.device":
             if not is_other_device(node):
-                node.func = self._swap(node.func, "torch_device", name)
+                node.func = self.swap(node.func, "torch_device", name)
             return node
         if name.startswith(("torch.cuda.", "k2_mac.")):
             return node
         if name in DEVICE_FIRST and hides_its_device(node):
-            return self._whole(self._with_function(node, "translated"), node, name)
+            return self.replace(self._with_function(node, "translated"), node, name)
         self._change_devices(node, name)
         if self._kaldifeat and dotted(node.func).split(".")[-1] == "fbank":
-            return self._whole(self._with_function(node, "features"), node, "kaldifeat")
+            return self.replace(self._with_function(node, "features"), node, "kaldifeat")
         if asks_for_float64 or may_convert_float64(node, name):
-            return self._whole(self._with_function(node, "without_float64"), node, "float64")
+            return self.replace(self._with_function(node, "without_float64"), node, "float64")
         return node
 
     def _asks_for_float64(self, node: ast.Call, name: str) -> bool:
@@ -440,14 +349,14 @@ class _Rules(ast.NodeTransformer):
         is_method = isinstance(node.func, ast.Attribute)
         return (
             dtype is not None
-            and self._name(dtype.value) in WIDE
+            and self.name(dtype.value) in WIDE
             and (name.startswith("torch.") or is_method)
         )
 
     def _with_function(self, node: ast.Call, name: str) -> ast.Call:
         """Returns a call of `_gpu.name`, whose first argument is the function of a call."""
         return ast.copy_location(
-            ast.Call(self._function(name, node.func), [node.func, *node.args], node.keywords), node
+            ast.Call(self.function(name, node.func), [node.func, *node.args], node.keywords), node
         )
 
     def _change_devices(self, node: ast.Call, name: str) -> None:
@@ -458,26 +367,26 @@ class _Rules(ast.NodeTransformer):
         for number, value in enumerate(node.args):
             if is_cuda(value) and starts:
                 both = ast.Tuple([value, ast.Constant(of_mps(value.value))], ast.Load())
-                new = self._whole(ast.copy_location(both, value), value, 'startswith("cuda")')
+                new = self.replace(ast.copy_location(both, value), value, 'startswith("cuda")')
                 # A tuple as the only argument needs its parentheses.
                 node.args[number] = new
             elif is_cuda(value) and (of_library or moves):
-                node.args[number] = self._wrap(value, "map_device", '"cuda"')
+                node.args[number] = self.wrap(value, "map_device", '"cuda"')
             elif number == 0 and name in DEVICE_FIRST and self._is_unknown(value):
-                node.args[number] = self._wrap(value, "map_device", name)
+                node.args[number] = self.wrap(value, "map_device", name)
         for argument in node.keywords:
             if not argument.arg or not names_device(argument.arg):
                 continue
             if is_cuda(argument.value):
-                argument.value = self._wrap(argument.value, "map_device", '"cuda"')
+                argument.value = self.wrap(argument.value, "map_device", '"cuda"')
             elif of_library and argument.arg in OF_LIBRARY and self._is_unknown(argument.value):
-                argument.value = self._wrap(argument.value, "map_device", f"{argument.arg}=")
+                argument.value = self.wrap(argument.value, "map_device", f"{argument.arg}=")
 
     def _is_unknown(self, node: ast.AST) -> bool:
         """Whether an expression may name CUDA.  The results of our functions do not."""
         if isinstance(node, ast.Call):
-            is_ours = dotted(node.func).partition(".")[0] == self._ours
-            return not is_ours and not self._name(node.func).startswith("k2_mac.")
+            is_ours = dotted(node.func).partition(".")[0] == self.ours
+            return not is_ours and not self.name(node.func).startswith("k2_mac.")
         if isinstance(node, ast.Attribute) and node.attr == "device":
             return dotted(node.value) not in self._tensors - {""}
         return not isinstance(node, ast.Constant)
@@ -487,7 +396,7 @@ class _Rules(ast.NodeTransformer):
         values = [*node.args, *(argument.value for argument in node.keywords)]
         if name == "torch.finfo":
             return  # no tensor
-        if any(self._name(value) in WIDE for value in values):
+        if any(self.name(value) in WIDE for value in values):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
             self._note("float64", node, ".double")

@@ -21,6 +21,7 @@ from importlib.machinery import SourceFileLoader
 
 from k2_mac.hook import NEVER, VARIABLE, Hook, words_before
 
+_MODULE = "k2_mac.run"
 # The environment variable that tells a program's processes that the summary has been printed.
 _SUMMARY_PRINTED = "K2_MAC_RUN_TOLD"
 
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m k2_mac.run",
+        prog=f"python -m {_MODULE}",
         usage="%(prog)s [OPTION...] PROGRAM [ARGUMENT...]\n"
         "       %(prog)s [OPTION...] -m MODULE [ARGUMENT...]\n"
         "       %(prog)s [--in-place] --show PATH...",
@@ -88,8 +89,12 @@ def _options_of_python(argv: list[str]) -> list[str]:
     Args:
       argv: the words after "k2_mac.run", such as x.py and 1.
     """
-    words = words_before(argv)
-    return words[:-1] if words[-1].startswith("-m") else words[:-2]  # -mk2_mac.run, -m k2_mac.run
+    *options, last = words_before(argv)
+    if last == _MODULE:
+        *options, last = options
+    # What is left of `-mk2_mac.run`, or of a group such as `-OBm`.
+    last = last.removesuffix(_MODULE).removesuffix("m")
+    return options if last == "-" or not last.startswith("-") else [*options, last]
 
 
 def has_cuda() -> bool:

@@ -1,58 +1,13 @@
-"""Questions about the syntax tree of a program, and edits of its text, for rules.py."""
+"""Questions about the syntax tree of a program, for rules.py."""
 
 import ast
 import re
-from typing import NamedTuple
 
 # The packages whose functions take a device as the argument `device`.
 LIBRARIES = ("torch", "torchaudio", "k2")
 _CUDA = re.compile(r"cuda(?::\d+)?")
 # A program without this function has no loss that can be computed in place.
 IN_PLACE = "k2.rnnt_loss_pruned"
-
-
-class Edit(NamedTuple):
-    """Replaces a part of the text, given by lines and columns as in the syntax tree."""
-
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
-
-
-def edited(source: str, edits: list[Edit]) -> str:
-    """Makes the edits; ignores an edit inside another edit."""
-    content = source.encode()
-    starts = [0]
-    # bytes.splitlines() splits at the same line ends as Python's parser; str.splitlines() would
-    # split at other characters, too.
-    for line in content.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def byte(position: tuple[int, int]) -> int:
-        line, column = position
-        return starts[line - 1] + column
-
-    def order(span: tuple[int, int, str]) -> tuple[int, bool, int]:
-        # If two edits begin at the same byte, an insertion comes before a replacement, and a
-        # longer replacement before a shorter one.
-        start, end, _ = span
-        return start, end > start, -end
-
-    spans = [(byte(edit.start), byte(edit.end), edit.text) for edit in edits]
-    parts, at = [], 0
-    for start, end, text in sorted(spans, key=order):
-        if start >= at:
-            parts += [content[at:start], text.encode()]
-            at = end
-    return b"".join([*parts, content[at:]]).decode()
-
-
-def start_of(node: ast.AST) -> tuple[int, int]:
-    return node.lineno, node.col_offset
-
-
-def end_of(node: ast.AST) -> tuple[int, int]:
-    return node.end_lineno, node.end_col_offset
 
 
 def dotted(node: ast.AST) -> str:

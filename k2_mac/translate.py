@@ -78,10 +78,12 @@ def without_float64(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Calls a function that makes a tensor, with float32 instead of float64 if it is one on mps."""
     device = kwargs.get("device")
     if device is None:
-        # Without this argument, the new tensor is on the device of the tensor it is made from.
+        # Without this argument, the new tensor is on the device of the tensor it is made from, or
+        # else on the default device.
         values = (getattr(function, "__self__", None), *args)
-        device = next((value.device for value in values if isinstance(value, torch.Tensor)), None)
-    if device is not None and torch.device(device).type == "mps":
+        devices = (value.device for value in values if isinstance(value, torch.Tensor))
+        device = next(devices, torch.get_default_device())
+    if torch.device(device).type == "mps":
         dtype = kwargs.get("dtype")
         if dtype in _NARROW:
             kwargs["dtype"] = _NARROW[dtype]

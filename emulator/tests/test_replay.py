@@ -1,7 +1,7 @@
 """Tests recordings and their replay.
 
-The tests need no GPU: they replay on the emulated device, with the same module player.py that
-replays on an NVIDIA GPU.
+The tests need no GPU: they replay on the emulated device, with the same modules that replay on an
+NVIDIA GPU.
 """
 
 import json
@@ -13,9 +13,13 @@ import mps_emulator
 import numpy as np
 import pytest
 import torch
-from mps_emulator.replay import cuda, player, prepare
+from mps_emulator.replay import cuda, prepare
 from mps_emulator.replay.__main__ import main
 from mps_emulator.replay.emulated import Emulated
+from mps_emulator.replay.judge import Judge
+from mps_emulator.replay.player import Player, Sequence
+from mps_emulator.replay.recording import Recording, uses, written
+from mps_emulator.replay.replaying import WRONG, replay
 
 # Checks of extension/metal.mm.  Together the checks use all kinds of commands.
 PROGRAMS = [
@@ -32,7 +36,7 @@ PROGRAMS = [
 def record(folder, work):
     with mps_emulator.record(folder):
         work()
-    return player.Recording(folder)
+    return Recording(folder)
 
 
 @pytest.fixture
@@ -67,12 +71,12 @@ def edit(folder, change):
 
 
 def test_a_recording_has_the_commands_and_the_changes_before_them(recorded):
-    commands = player.Recording(recorded).commands
+    commands = Recording(recorded).commands
     assert [(c["kind"], c["name"]) for c in commands] == [("dispatch", "kernel axpy")] * 2
     first, second = commands
     assert first["grid"] == [5000, 1, 1]
-    y, x = player.uses(first)
-    assert player.written(first) == [y]
+    y, x = uses(first)
+    assert written(first) == [y]
     assert [a.get("bytes") for a in second["arguments"]] == [
         None,
         None,
@@ -98,7 +102,7 @@ def test_a_result_that_differs_from_the_recorded_one_is_reported(recorded, capsy
         contents[begin + 8] ^= 1
 
     edit(recorded, change)
-    assert main(["check", str(recorded)]) == player.WRONG
+    assert main(["check", str(recorded)]) == WRONG
     said = capsys.readouterr().out
     first, second, at_end, last = said.splitlines()
     assert first.endswith("same bits")
@@ -113,7 +117,7 @@ def test_changes_between_commands_are_replayed(recorded, capsys):
         commands[-1]["before"] = []
 
     edit(recorded, change)
-    assert main(["check", str(recorded)]) == player.WRONG
+    assert main(["check", str(recorded)]) == WRONG
     assert "5000 of 5000 differ" in capsys.readouterr().out
 
 
@@ -126,7 +130,7 @@ def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
             use["writes"] = False
 
     edit(recorded, change)
-    assert main(["check", str(recorded)]) == player.WRONG
+    assert main(["check", str(recorded)]) == WRONG
     assert "no command should write: 4999 of 5000" in capsys.readouterr().out
 
 
@@ -140,8 +144,8 @@ def test_a_tolerance_allows_differences_of_its_kernels(recorded, capsys):
     arguments = ["check", str(recorded), "--tolerance"]
     assert main([*arguments, "axpy=1e-5"]) == 0
     assert "(allowed)" in capsys.readouterr().out
-    assert main([*arguments, "other=1e-5"]) == player.WRONG
-    assert main([*arguments, "ax*=1e-7"]) == player.WRONG
+    assert main([*arguments, "other=1e-5"]) == WRONG
+    assert main([*arguments, "ax*=1e-7"]) == WRONG
     # If several patterns match, the first one gives the tolerance.
     assert main([*arguments, "axp?=1e-5", "--tolerance", "*=0"]) == 0
     with pytest.raises(SystemExit):
@@ -151,7 +155,7 @@ def test_a_tolerance_allows_differences_of_its_kernels(recorded, capsys):
 
 def test_differences_of_floats_and_integers():
     def difference(found, expected, numbers, tolerance=1e-3):
-        judge = player.Judge([{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)])
+        judge = Judge([{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)])
         command = {
             "kind": "dispatch",
             "program": 0,
@@ -197,7 +201,7 @@ def test_a_race_shows_in_another_order(tmp_path, monkeypatch, capsys):
     record(tmp_path / "r", lambda: library.last(x, threads=64))
     assert main(["check", str(tmp_path / "r")]) == 0
     monkeypatch.setenv("MPS_EMULATOR_SCHEDULE", "reverse")
-    assert main(["check", str(tmp_path / "r")]) == player.WRONG
+    assert main(["check", str(tmp_path / "r")]) == WRONG
     assert "1 of 4 differ, first [0]" in capsys.readouterr().out
 
 
@@ -233,7 +237,7 @@ def test_a_recording_has_what_the_cpu_writes(extension, tmp_path):
     recording = record(tmp_path / "r", work)
     assert y.sum().item() == 2040
     first, second = [c for c in recording.commands if c["kind"] == "dispatch"]
-    _, read = player.uses(first)
+    _, read = uses(first)
     assert [change[:2] for change in second["before"]] == [[read, 0]]
     assert main(["check", str(tmp_path / "r")]) == 0
 
@@ -250,7 +254,7 @@ def test_a_refused_second_recording_leaves_the_first_one_complete(tmp_path):
             with mps_emulator.record(tmp_path / "two"):
                 pass
         kernels.fill_with_index(torch.empty(3, dtype=torch.int32, device="mps"))
-    (command,) = player.Recording(tmp_path / "one").commands
+    (command,) = Recording(tmp_path / "one").commands
     assert command["name"] == "kernel fill_with_index"
 
 
@@ -276,7 +280,7 @@ def test_a_prepared_folder_has_the_recording_and_a_program(recorded, tmp_path):
     folder.mkdir()  # The user may have made the folder.
     assert main(["prepare", str(recorded), str(folder)]) == 0
     assert main(["prepare", str(recorded), str(folder)]) == cuda.UNUSABLE
-    original, prepared = map(player.Recording, (recorded, folder))
+    original, prepared = map(Recording, (recorded, folder))
     assert np.array_equal(original.contents, prepared.contents)
     assert original.commands == prepared.commands
     (program,) = json.loads((folder / "kernels.json").read_text())
@@ -299,7 +303,7 @@ def test_a_prepared_folder_has_the_recording_and_a_program(recorded, tmp_path):
 def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, tmp_path):
     folder = tmp_path / "prepared"
     assert main(["prepare", str(recorded), str(folder), "--times-only", "0.01"]) == 0
-    recording = player.Recording(folder)
+    recording = Recording(folder)
     first, second = recording.commands
     assert [name for name in ("before", "after") if name in first] == ["before"]
     # The folder lacks the 20,000 bytes of each buffer, so changes() returns random floats instead.
@@ -308,14 +312,14 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
         floats = content.view(np.float32)
         assert len(floats) == 5000
         assert 0.5 <= floats.min() < 0.51 and 1.49 < floats.max() < 1.5
-    machine = Emulated(player.Recording(recorded))
+    machine = Emulated(Recording(recorded))
     with pytest.raises(ValueError, match="made with --times-only"):
-        player.replay(recording, machine, [{}], [])
+        replay(recording, machine, [{}], [])
     lines = []
-    steps = len(player.Sequence(recording, player.Player(recording, machine), machine).steps)
+    steps = len(Sequence(recording, Player(recording, machine), machine).steps)
     assert steps == 3  # two dispatches, and a copy of the bytes that the operator changed
     measured = {"steps": [[1.0, 3.0, 2.0], [5.0], [4.0]], "sequence": [9.0, 8.0]}
-    assert player.replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
+    assert replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
     kernel, total = lines
     assert kernel.split() == "kernel axpy 2 x 3.0 us 6.0 us".split()
     assert total == (
@@ -327,12 +331,12 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
 def test_a_folder_with_times_only_has_all_inputs(recorded, tmp_path):
     folder = tmp_path / "prepared"
     assert main(["prepare", str(recorded), str(folder), "--times-only"]) == 0
-    recording = player.Recording(folder)
+    recording = Recording(folder)
     assert not any("after" in command for command in recording.commands)
-    machine = Emulated(player.Recording(recorded))
-    played = player.Player(recording, machine)
-    player.Sequence(recording, played, machine).run()
-    y, _ = player.uses(recording.commands[0])
+    machine = Emulated(Recording(recorded))
+    played = Player(recording, machine)
+    Sequence(recording, played, machine).run()
+    y, _ = uses(recording.commands[0])
     x = np.arange(5000, dtype=np.float32)
     assert np.array_equal(played.read([y])[y].view(np.float32), (x * 2 + 1) * 3 + x / 2)
 

@@ -158,6 +158,24 @@ def test_a_damaged_file_is_a_warning(tmp_path):
         assert f"k2 cannot read the costs in {path}" in found.stderr
 
 
+@pytest.mark.parametrize("text", ["", "[", "[]", "\xff"])
+def test_calibrate_replaces_a_damaged_file(tmp_path, monkeypatch, text):
+    path = tmp_path / "costs.json"
+    path.write_bytes(text.encode("latin-1"))
+    monkeypatch.setenv("K2_MPS_COSTS", str(path))
+    calibrate._save({"ctc_loss": {"host": 1.0}})
+    assert json.loads(path.read_text())[platform.node()]["costs"] == {"ctc_loss": {"host": 1.0}}
+
+
+def test_a_dry_run_forgets_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(calibrate, "_save", lambda costs: pytest.fail("the file changed"))
+    monkeypatch.setattr(sys, "argv", ["calibrate", "--forget", "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        calibrate.main()
+    assert ended.value.code == 2
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_without_a_file_for_costs_calibrate_fails():
     found = _python("", "-m", "k2_mac.calibrate")
     assert found.returncode == 1

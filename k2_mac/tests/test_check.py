@@ -199,15 +199,24 @@ def test_a_wrong_loss_is_found(monkeypatch, change):
     assert check.compare("get_tot_scores", "small").ok
 
 
-def test_an_operation_that_raises_is_found(monkeypatch, capsys):
+@pytest.mark.parametrize("error", [RuntimeError, TypeError])
+def test_an_operation_that_raises_is_found(monkeypatch, capsys, error):
     def refuse(loss):
-        raise RuntimeError("no kernel\nsecond line")
+        raise error("no kernel\nsecond line")
 
     monkeypatch.setattr(k2, "ctc_loss", _wrong_on_mps(k2.ctc_loss, refuse))
     assert check.main(QUICK) == check.DIFFERS
     out = capsys.readouterr().out
     assert "DO NOT TRAIN on this device: ctc_loss differ" in out
     assert "no kernel" in out and "second line" not in out
+
+
+def test_an_error_without_a_text_has_the_name_of_its_type(monkeypatch):
+    def refuse(loss):
+        raise AssertionError
+
+    monkeypatch.setattr(k2, "ctc_loss", _wrong_on_mps(k2.ctc_loss, refuse))
+    assert check.compare("ctc_loss", "small").error == "AssertionError"
 
 
 def test_the_page_escapes_what_it_shows():

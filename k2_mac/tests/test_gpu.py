@@ -1,9 +1,12 @@
 """On mps, k2_mac.gpu has working versions of the torch.cuda functions that recipes use."""
 
+import importlib
+import inspect
+
 import pytest
 import torch
 
-from k2_mac import gpu, pick_device
+from k2_mac import gpu, names, pick_device
 from k2_mps_tests.parity.helpers import MPS
 
 MEGABYTE = 1 << 20
@@ -18,6 +21,25 @@ def test_the_device_is_that_of_its_tensors():
 
 def test_the_widest_type_of_the_device():
     assert torch.zeros(1, dtype=gpu.double(), device=MPS).dtype == torch.float32
+
+
+# GradScaler passes all of its arguments on.  torch.get_autocast_gpu_dtype is written in C.
+SAME_ARGUMENTS = sorted(
+    name
+    for name in names.REPLACED
+    if not name.endswith("GradScaler") and name != "torch.get_autocast_gpu_dtype"
+)
+
+
+@pytest.mark.parametrize("name", SAME_ARGUMENTS)
+def test_a_function_has_the_arguments_of_torchs(name):
+    def arguments(function):
+        found = inspect.signature(function).parameters.values()
+        return [(each.name, each.kind, each.default) for each in found]
+
+    module, _, function = name.rpartition(".")
+    torchs = getattr(importlib.import_module(module), function)
+    assert arguments(getattr(gpu, names.REPLACED[name])) == arguments(torchs)
 
 
 def test_memory():
@@ -39,7 +61,9 @@ def test_memory_where_torch_keeps_no_peak(monkeypatch):
     def no_peak():
         raise NotImplementedError("not implemented for this allocator")
 
-    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", no_peak)
+    for name in ("max_memory_allocated", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.accelerator, name, no_peak)
+    gpu.reset_peak_memory_stats()
     assert gpu.max_memory_allocated() == torch.mps.driver_allocated_memory()
 
 

@@ -36,6 +36,9 @@ FORMS = {
         "context = _gpu.translated(torch.autocast, *args, **kwargs)"
     ),
     "context = torch.autocast(**kwargs)": "context = _gpu.translated(torch.autocast, **kwargs)",
+    "context = torch.autocast(enabled=True, **kwargs)": (
+        "context = _gpu.translated(torch.autocast, enabled=True, **kwargs)"
+    ),
     "scaler = torch.amp.GradScaler(**kwargs)": "scaler = _gpu.GradScaler(**kwargs)",
     "torch.is_autocast_enabled()": "_gpu.is_autocast_enabled()",
     "y = y.to(torch.get_autocast_gpu_dtype())": "y = y.to(_gpu.get_autocast_dtype())",
@@ -110,6 +113,20 @@ FORMS = {
     "if torch.cuda.is_available():\n    torch.cuda.get_device_properties(0)": None,
     'if torch.cuda.is_available():\n    text = "CUDA " + torch.version.cuda': None,
     "if torch.cuda.is_available():\n    major = int(torch.version.cuda.split('.')[0])": None,
+    'ok = torch.cuda.is_available() and torch.version.cuda >= "11.0"': None,
+    "if torch.cuda.is_available():\n    version = float(torch.version.cuda)": None,
+    "if torch.cuda.is_available():\n    v = packaging.version.parse(torch.version.cuda)": None,
+    "if torch.cuda.is_available():\n    print(torch.version.cuda)": (
+        "if _gpu.is_available():\n    print(torch.version.cuda)"
+    ),
+    "if torch.cuda.is_available():\n    is_11 = torch.version.cuda == '11.0'": (
+        "if _gpu.is_available():\n    is_11 = torch.version.cuda == '11.0'"
+    ),
+    # The first question stays a question for CUDA, although the import has changed.
+    "from torch.cuda import is_available as ok\nif ok():\n    torch.cuda.Event()\nprint(ok())": (
+        "from k2_mac.gpu import is_available as ok\n"
+        "{import}if _gpu.cuda_is_available():\n    torch.cuda.Event()\nprint(ok())"
+    ),
     "if torch.cuda.is_available():\n    hip = torch.version.hip is not None": (
         "if _gpu.is_available():\n    hip = torch.version.hip is not None"
     ),
@@ -215,6 +232,13 @@ def test_the_import_comes_right_before_the_first_use():
     changed = rules.change(source + use)
     assert changed.text == source + IMPORT + use.replace("torch.cuda", "_gpu")
     assert changed.tree.body[-2].lineno == 7
+
+
+@pytest.mark.parametrize("first", ['"""Says\nwhat."""; import torch', "import torch; x = 1"])
+def test_the_import_comes_after_another_statement_of_its_line(first):
+    changed = rules.change(f"{first}; torch.cuda.empty_cache()\n")
+    assert changed.text == f"{first}; {IMPORT.strip()}; _gpu.empty_cache()\n"
+    assert ast.dump(ast.parse(changed.text)) == ast.dump(changed.tree)
 
 
 def test_a_program_keeps_its_own_names():

@@ -43,11 +43,11 @@ print(any(name.startswith("k2_mac") for name in sys.modules), "K2_MAC_RUN" in os
 def test_with_cuda_python_runs_the_program_itself(project):
     files = {path: text.format(True) for path, text in CUDA.items()} | {"main.py": UNCHANGED}
     for program in (["main.py"], ["-m", "main"]):
-        for module in (["-m", "k2_mac.run"], ["-mk2_mac.run"]):
-            command = ["-O", "-X", "utf8", *module, "--quiet", *program, "--show"]
+        plain = project("project", files, "-X", "utf8", "-O", *program, "--show")
+        for words in ("-O -m k2_mac.run", "-O -mk2_mac.run", "-Om k2_mac.run", "-Omk2_mac.run"):
+            command = ["-X", "utf8", *words.split(), "--quiet", *program, "--show"]
             out = project("project", files, *command).stdout.splitlines()
-            plain = project("project", files, "-O", "-X", "utf8", *program, "--show")
-            assert out == plain.stdout.splitlines()
+            assert out == plain.stdout.splitlines(), words
             assert out[0].startswith("True ") and out[1] == "False False"
 
 

@@ -102,6 +102,13 @@ def test_a_tensor_of_float64_is_made_on_the_cpu_only():
     assert make(torch.zeros, 2, dtype=torch.int64, device=MPS).dtype == torch.int64
 
 
+def test_a_tensor_of_float64_on_the_default_device():
+    make = translate.without_float64
+    with torch.device("mps"):
+        assert make(torch.zeros, 2, dtype=torch.float64).dtype == torch.float32
+    assert make(torch.zeros, 2, dtype=torch.float64).dtype == torch.float64
+
+
 def test_tensors_and_modules_move_to_the_gpu_by_any_name(installed):
     x = torch.ones(2)
     for device in ("cuda", "cuda:3", torch.device("cuda"), 1, MPS, torch.zeros(1, device=MPS)):

@@ -147,8 +147,9 @@ class _Libraries:
 def _count(folder):
     """Returns {kernel: the members of its model.Work}."""
     from mps_emulator.replay import emulated, player
+    from mps_emulator.replay.recording import Recording, uses
 
-    recording = player.Recording(folder)
+    recording = Recording(folder)
     libraries, rows = _Libraries(recording), {}
 
     class Counting(emulated.Emulated):
@@ -163,7 +164,7 @@ def _count(folder):
             groups = math.prod(
                 math.ceil(threads / size) for threads, size in zip(grid, threadgroup)
             )
-            moved = sum(recording.sizes[buffer] for buffer in set(player.uses(command)))
+            moved = sum(recording.sizes[buffer] for buffer in set(uses(command)))
             added = model.Work(1, groups, math.prod(grid), executed, barriers, moved)
             row = rows.setdefault(command["kernel"], [0] * len(added))
             rows[command["kernel"]] = [a + b for a, b in zip(row, added)]

@@ -30,7 +30,7 @@ class Row(NamedTuple):
     stack: int  # the bytes of memory that a thread needs because registers are missing
     code: int  # the size of the code in bytes
     instructions: int  # the number of instructions
-    cycles: int  # the cycles in which a SIMD group can issue each instruction once
+    cycles: int  # the cycles in which a simdgroup can issue each instruction once
     air: int  # the number of instructions of AIR, see counting.py
     memory: int  # the bytes of the threadgroup memory
 

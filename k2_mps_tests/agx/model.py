@@ -40,9 +40,9 @@ GPUS = {
     "M2 Max": Gpu(38, 1.398e9, 400e9),
     "M4 Max": Gpu(40, 1.578e9, 546e9),
 }
-# The SIMD groups for which a core issues an instruction in a cycle.
+# The simdgroups for which a core issues an instruction in a cycle.
 ISSUED = 4
-# The cycles after which a SIMD group can use a result: 2 to 6.6, by the same benchmarks.
+# The cycles after which a simdgroup can use a result: 2 to 6.6, by the same benchmarks.
 LATENCY = 5
 BARRIER = 50  # cycles
 CORE_MEMORY = 60 << 10  # bytes of threadgroup memory
@@ -148,7 +148,8 @@ def seconds_of_kernels(gpu, operation, rows):
 
 
 def seconds(gpu, operation, rows):
-    """Returns the two times of seconds_of_kernels() with the times of all else."""
+    """Returns the two times of seconds_of_kernels(), each with the time of commands, waits and
+    bytes added."""
     others = operation.commands * COMMAND + operation.waits * WAIT
     others += operation.moved / gpu.bandwidth
     return tuple(others + time for time in seconds_of_kernels(gpu, operation, rows))

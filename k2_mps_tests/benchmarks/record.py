@@ -5,7 +5,7 @@
 Each recording has the second call of an operation, with K2_MPS_FORCE=metal.  See
 emulator/mps_emulator/replay/README.md for the replay.  A replay leaves out torch's
 operators, so the program prints their number.  Give `prepare` the option
---whole-simdgroups, because all lanes of a SIMD group reach each simdgroup function of
+--whole-simdgroups, because all lanes of a simdgroup reach each simdgroup function of
 k2's kernels.
 """
 

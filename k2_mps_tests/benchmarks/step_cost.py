@@ -36,14 +36,14 @@ MEGABYTE = 1e6
 
 def bytes_of_kernels(folder):
     """Returns the bytes of the buffers that the kernels of a recording use."""
-    from mps_emulator.replay import player
+    from mps_emulator.replay.recording import Recording, uses
 
-    recording = player.Recording(folder)
+    recording = Recording(folder)
     return sum(
         recording.sizes[buffer]
         for command in recording.commands
         if command["kind"] == "dispatch"
-        for buffer in set(player.uses(command))
+        for buffer in set(uses(command))
     )
 
 

@@ -274,7 +274,7 @@ def argument_numbers():
 def compile_to_ptx(name, output, libdevice, gpu):
     """Compiles a file of kernels for an NVIDIA GPU, with the emulator's front end.
 
-    As in k2, fast math is off.  The front end assumes that all lanes of a SIMD group reach each
+    As in k2, fast math is off.  The front end assumes that all lanes of a simdgroup reach each
     simdgroup function.
 
     Args:

@@ -155,7 +155,7 @@ WORK = model.Work(
 def test_the_times_of_a_kernel():
     times = model.seconds_of_kernel(GPU, WORK, ROW)
     assert times["memory"] == pytest.approx(1e-5)
-    # A threadgroup has 4 SIMD groups, and a core issues 4 instructions in a cycle.
+    # A threadgroup has 4 simdgroups, and a core issues 4 instructions in a cycle.
     assert times["issue"] == pytest.approx(10 * 2000 / 1e9)
     # A core holds 8 threadgroups of 128 threads, so there are two waves.
     assert times["chain"] == pytest.approx(2 * model.LATENCY * 2000 / 1e9)

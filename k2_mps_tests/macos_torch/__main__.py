@@ -18,6 +18,8 @@ from packaging.version import InvalidVersion, Version
 from k2_mps_tests import ending
 from k2_mps_tests.macos_torch import download, facts
 
+# The exit status if a fact differs.  Python's own status after an exception is 1.
+FINDINGS = errors.CheckFailedError.exit_code
 # The exit status if the program cannot read the release.
 UNREAD = 3
 
@@ -36,7 +38,8 @@ def main() -> int:
         prog="python -m k2_mps_tests.macos_torch",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit status: 0 all facts are as known, 1 a fact differs, 3 torch cannot be read.",
+        epilog=f"Exit status: 0 all facts are as known, {FINDINGS} a fact differs,"
+        f" {UNREAD} torch cannot be read.",
     )
     parser.add_argument("version", nargs="?", type=_release, help="default: the newest release")
     parser.add_argument(
@@ -67,7 +70,7 @@ def main() -> int:
             for what, texts in lists.items():
                 if texts:
                     print(f"  {what}: {', '.join(texts)}")
-    return any(finding.verdict != "as known" for finding in found)
+    return FINDINGS if any(finding.verdict != "as known" for finding in found) else 0
 
 
 if __name__ == "__main__":

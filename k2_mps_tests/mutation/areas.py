@@ -50,6 +50,7 @@ OF_K2_MAC = {
     "names": ["rules"],
     "patched": ["translate", "run_recipes", "run_surroundings"],
     "provenance": ["provenance"],
+    "rewriter": ["rules"],
     "rules": ["rules"],
     "run": ["run_program", "run_output", "run_scope", "run_surroundings"],
     "summary": ["run_output", "run_recipes"],

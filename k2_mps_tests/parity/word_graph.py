@@ -37,9 +37,9 @@ class _Arcs:
 def word_graph(num_words: int, num_tokens: int, num_next: int) -> k2.Fsa:
     """Returns an FsaVec of one graph, with aux_labels.
 
-    All paths that have just ended the same word are in the same state.  From this state, a chain of
-    states leads through each of `num_next` words that can follow.  From this state, a tree also
-    leads through every word, at a cost.
+    All paths that have just ended the same word are in the same state.  Chains of states lead from
+    this state through each of `num_next` words that can follow.  At a cost, a tree leads from this
+    state through any word.
 
     Args:
       num_words: the labels of words are 1 to num_words.

@@ -63,6 +63,7 @@ RUN_K2_MAC = {
     "faults": "faults|check",
     "hook": "hook|run",
     "patched": "patched|run",
+    "rewriter": "rules",
     "summary": "run",
     "syntax": "rules",
     "torch_ctc": "install_ctc_loss",

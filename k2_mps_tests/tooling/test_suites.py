@@ -9,6 +9,8 @@ import types
 import pytest
 from k2mps.build import builder, doctor
 from k2mps.build.environment import Environment
+from k2mps.cli import command_line
+from k2mps.cli.session import Session
 from k2mps.core import errors
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
@@ -286,3 +288,23 @@ def test_one_file_of_a_suite(environment):
     ]
     with pytest.raises(errors.K2mpsError, match="there is no suite 'other' on this system"):
         suites.choose(["other/test_a.py"])
+
+
+@pytest.mark.parametrize(
+    "words, names, for_pytest",
+    [
+        (["docs", "-j", "1", "kernels"], ("docs", "kernels"), ()),
+        (
+            ["docs", "--", "k2_mps_tests/docs", "-k", "x"],
+            ("docs",),
+            ("k2_mps_tests/docs", "-k", "x"),
+        ),
+        (["--", "-q", "--", "x"], (), ("-q", "--", "x")),
+    ],
+)
+def test_the_words_after_the_dashes_go_to_pytest(monkeypatch, words, names, for_pytest):
+    found = []
+    monkeypatch.setattr(suites, "run_all", lambda *arguments: found.append(arguments[3:]))
+    monkeypatch.setattr(suites, "report", lambda results, console: None)
+    command_line.main(["test", *words], standalone_mode=False, obj=Session())
+    assert found == [(names, for_pytest)]

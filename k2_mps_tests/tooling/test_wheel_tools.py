@@ -70,6 +70,18 @@ def test_wheel_index_writes_mps_html(empty, tmp_path):
     assert empty.ok("wheel", "index", str(tmp_path)).strip() == str(tmp_path / "mps.html")
 
 
+def test_the_newest_version_is_the_first_of_the_page(tmp_path):
+    versions = [
+        f"{k2}.post20250714+mps.cpu.torch{torch}"
+        for k2 in ("1.24.4", "1.24.10")
+        for torch in ("2.9.0", "2.13.0")
+    ]
+    for version in versions:
+        case(version=version).written(tmp_path)
+    shown = re.findall("k2==([^']+)", html.unescape(write_index(tmp_path).read_text()))
+    assert shown == [*reversed(versions)]
+
+
 # ---- how people install
 
 

@@ -101,7 +101,7 @@ def _parser():
     ptx.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="assume that all lanes of a SIMD group call each simdgroup function together",
+        help="assume that all lanes of a simdgroup call each simdgroup function together",
     )
     ptx.add_argument(
         "--json", metavar="FILE.json", help="also write a description of the kernels to this file"

@@ -128,7 +128,7 @@ class Program:
         gpu:       the oldest architecture on which the PTX runs, like sm_80.
         libdevice: the path of CUDA's libdevice.10.bc.  If `libdevice` is None, the PTX calls the
             functions of libdevice but lacks their code.
-        whole_simdgroups: True promises that all lanes of a SIMD group call each simdgroup
+        whole_simdgroups: True promises that all lanes of a simdgroup call each simdgroup
             function together.  Then the kernels need no code that finds the active lanes.
 
         Returns [Kernel].  Raises the exceptions of analyse(), and ToolError for features

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from ..msl.errors import Refused, ToolError
 from ..msl.native import CompileError, Fatal
-from . import cuda, player, prepare
+from . import cuda, prepare
 from .emulated import Emulated
+from .recording import Recording
+from .replaying import WRONG, add_options, replay
 
 
 def main(arguments=None):
@@ -35,7 +37,7 @@ def _parser():
         "MPS_EMULATOR_SCHEDULE chooses the order of the threads.",
     )
     check.add_argument("recording", type=Path)
-    player.add_options(check)
+    add_options(check)
     check.set_defaults(run=_check)
     make = commands.add_parser(
         "prepare",
@@ -61,7 +63,7 @@ def _parser():
     make.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="assume that all lanes of a SIMD group call each simdgroup function together",
+        help="assume that all lanes of a simdgroup call each simdgroup function together",
     )
     make.add_argument(
         "--times-only",
@@ -77,16 +79,14 @@ def _parser():
 
 
 def _check(options):
-    recording = player.Recording(options.recording)
-    wrong = player.replay(
-        recording, Emulated(recording), prepare.describe(recording), options.tolerance
-    )
-    return player.WRONG if wrong else 0
+    recording = Recording(options.recording)
+    wrong = replay(recording, Emulated(recording), prepare.describe(recording), options.tolerance)
+    return WRONG if wrong else 0
 
 
 def _prepare(options):
     prepare.prepare(
-        player.Recording(options.recording),
+        Recording(options.recording),
         options.folder,
         options.gpu,
         options.libdevice,

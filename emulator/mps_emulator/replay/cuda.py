@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
 """Replays a recording on an NVIDIA GPU, with CUDA's driver API.
 
-`python -m mps_emulator.replay prepare` makes a folder with a copy of this file,
-replay.py.  The copy needs only the other files of the folder, NumPy and NVIDIA's
-driver:
+`python -m mps_emulator.replay prepare` makes a folder with the program replay.py,
+which needs only the other files of the folder, NumPy and NVIDIA's driver:
 
     python FOLDER/replay.py
     compute-sanitizer --tool memcheck python FOLDER/replay.py --no-times
@@ -25,12 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-try:
-    from . import player
-    from .driver import CudaError, Driver, NoGpu
-except ImportError:  # this file is a copy, and its folder has player.py and driver.py
-    import player
-    from driver import CudaError, Driver, NoGpu
+from .driver import CudaError, Driver, NoGpu
+from .recording import Recording
+from .replaying import WRONG, add_options, replay
 
 NO_GPU, UNUSABLE = 3, 4
 WARMUPS, REPEATS = 3, 30
@@ -45,7 +40,7 @@ class Gpu(Driver):
     """An NVIDIA GPU as a machine: it has the methods that player.py lists.
 
     Args:
-      recording: the player.Recording to replay.
+      recording: the Recording to replay.
       programs: a list with {"ptx": bytes, "kernels": {name: description}} for each
         program of the recording.  msl.nvptx.description() makes a description.
     """
@@ -144,7 +139,7 @@ class Gpu(Driver):
         return self.get("cuEventElapsedTime", begin, end, kind=ctypes.c_float).value * 1000
 
     def measure(self, sequence):
-        """Measures a player.Sequence.  player.replay() calls this method as `measure`."""
+        """Measures a Sequence.  replay() calls this method as `measure`."""
         steps = [step for _, step in sequence.steps]
         if not steps:
             return {"steps": [], "sequence": [0.0]}
@@ -163,18 +158,19 @@ class Gpu(Driver):
         return {"steps": results[True], "sequence": results[False][0]}
 
 
-def main():
+def main(folder):
+    """Replays the recording in a folder that `prepare` made, and ends the process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    player.add_options(parser)
+    add_options(parser)
     parser.add_argument("--no-times", action="store_true", help="compare only")
     parser.add_argument(
         "folder",
         nargs="?",
         type=Path,
-        default=Path(__file__).resolve().parent,
-        help="the folder that `prepare` made; default: the folder of this file",
+        default=folder,
+        help="the folder that `prepare` made; default: the folder of replay.py",
     )
     options = parser.parse_args()
     sys.exit(run(options))
@@ -183,13 +179,13 @@ def main():
 def run(options, say=print):
     """Replays the recording in options.folder; returns the exit status of the program."""
     try:
-        recording = player.Recording(options.folder)
+        recording = Recording(options.folder)
         programs = json.loads((options.folder / "kernels.json").read_text())
         for program in programs:
             program["ptx"] = (options.folder / program["ptx"]).read_bytes()
         gpu = Gpu(recording, programs)
         say(f"on {gpu.name}")
-        wrong = player.replay(
+        wrong = replay(
             recording,
             gpu,
             [program["kernels"] for program in programs],
@@ -202,12 +198,8 @@ def run(options, say=print):
         return NO_GPU
     except CudaError as error:
         say(f"CUDA: {error}")
-        return player.WRONG
+        return WRONG
     except (OSError, ValueError) as error:
         say(f"error: {error}")
         return UNUSABLE
-    return player.WRONG if wrong else 0
-
-
-if __name__ == "__main__":
-    main()
+    return WRONG if wrong else 0

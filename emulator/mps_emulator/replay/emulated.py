@@ -1,4 +1,4 @@
-"""Lets player.Player run commands on the emulated device."""
+"""Lets a Player run commands on the emulated device."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ class Emulated:
     A buffer is a NumPy array of uint8.
 
     Args:
-      recording: the player.Recording to replay.
+      recording: the Recording to replay.
     Raises:
       msl.native.Fatal: a dispatch broke a rule of Metal.  In a program that uses torch,
         the same mistake ends the process.

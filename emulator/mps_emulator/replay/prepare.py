@@ -9,8 +9,17 @@ from pathlib import Path
 from ..msl import nvptx
 from ..msl.errors import ToolError
 from ..msl.pipeline import Program
-from . import cuda, driver, player
 
+# A prepared folder has copies of these files, in a folder of its own.
+_PACKAGE = "replay_on_gpu"
+_FILES = ("cuda.py", "driver.py", "judge.py", "player.py", "recording.py", "replaying.py")
+_PROGRAM = f"""#!/usr/bin/env python3
+from pathlib import Path
+
+from {_PACKAGE} import cuda
+
+cuda.main(Path(__file__).resolve().parent)
+"""
 _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
@@ -54,7 +63,7 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
     """Makes a folder with a recording, its compiled kernels, and a program that replays it.
 
     Args:
-      recording: a player.Recording.
+      recording: a Recording.
       folder: the path of a new or empty folder.
       gpu: the oldest architecture on which the PTX runs, like sm_90.
       libdevice: the path of CUDA's libdevice.10.bc.  `libdevice` may be None if no kernel calls a
@@ -90,8 +99,11 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
     else:
         shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
         (folder / "contents.packed").write_bytes(zlib.compress(recording.contents))
-    for module, name in ((cuda, "replay"), (driver, "driver"), (player, "player")):
-        shutil.copyfile(module.__file__, folder / f"{name}.py")
+    package = folder / _PACKAGE
+    package.mkdir()
+    for name in _FILES:
+        shutil.copyfile(Path(__file__).with_name(name), package / name)
+    (folder / "replay.py").write_text(_PROGRAM)
 
 
 def _write_inputs(recording, folder, largest):

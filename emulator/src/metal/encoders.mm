@@ -111,6 +111,116 @@ std::string DescribeDispatch(
        {"arguments", List(arguments)}});
 }
 
+// Ends the program if Metal would refuse the sizes of a dispatch.
+void CheckSizes(const ComputeState &state, MTLSize grid, MTLSize group,
+                const char *what) {
+  const msl::Kernel &kernel = *state.pipeline->_kernel;
+  NSUInteger threads = group.width * group.height * group.depth;
+  NSUInteger most = state.pipeline->_maxTotalThreads;
+  if (threads == 0 || threads > most)
+    Fatal("%s: a threadgroup of %s threads is outside 1 .. %lu, the limit of "
+          "kernel %s's pipeline (maxTotalThreadsPerThreadgroup)",
+          what, ToString(group).c_str(), most, kernel.name);
+  constexpr NSUInteger kMaxGrid = UINT32_MAX;
+  if (grid.width > kMaxGrid || grid.height > kMaxGrid || grid.depth > kMaxGrid)
+    Fatal("%s: a grid of %s threads is over the limit of %lu a side", what,
+          ToString(grid).c_str(), kMaxGrid);
+  size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
+  for (size_t bytes : state.threadgroup_bytes) threadgroup_bytes += bytes;
+  if (threadgroup_bytes > msl::kMaxThreadgroupBytes)
+    Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them for "
+          "its own variables), over the limit of %u",
+          what, kernel.name, threadgroup_bytes, kernel.static_threadgroup_bytes,
+          msl::kMaxThreadgroupBytes);
+}
+
+// Returns a dispatch of the encoder's kernel.  The dispatch has no buffers yet.
+std::shared_ptr<msl::Dispatch> NewDispatch(const ComputeState &state,
+                                           MTLSize grid, MTLSize group) {
+  auto dispatch = std::make_shared<msl::Dispatch>();
+  dispatch->library = *state.pipeline->_library;
+  dispatch->kernel = state.pipeline->_kernel;
+  dispatch->threadgroup_bytes = state.threadgroup_bytes;
+  dispatch->grid = {static_cast<uint32_t>(grid.width),
+                    static_cast<uint32_t>(grid.height),
+                    static_cast<uint32_t>(grid.depth)};
+  dispatch->threadgroup = {static_cast<uint32_t>(group.width),
+                           static_cast<uint32_t>(group.height),
+                           static_cast<uint32_t>(group.depth)};
+  dispatch->label = state.label;
+  dispatch->concurrent_group = state.concurrent_group;
+  return dispatch;
+}
+
+// What the arguments of a dispatch refer to.
+struct BoundArguments {
+  // First the buffer arguments, then the buffers of useResource:usage:.
+  std::vector<BufferUse> uses;
+  // For each buffer argument, its index in the argument table and its offset.
+  std::vector<std::pair<unsigned, size_t>> places;
+  // The bytes of setBytes:.  The command keeps these bytes alive.
+  std::vector<std::shared_ptr<std::vector<char>>> bytes;
+};
+
+// Gives the bytes of setBytes: to the dispatch, and announces the uses of its
+// buffers, whose addresses are known only when the command runs.
+BoundArguments Bind(const ComputeState &state, msl::Dispatch *dispatch) {
+  BoundArguments ans;
+  for (const msl::Parameter &parameter : msl::ParametersOf(*dispatch->kernel)) {
+    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
+    const Argument &argument = state.arguments[parameter.index];
+    switch (argument.kind) {
+      case Argument::Kind::kNone:
+        break;  // msl::Run() reports the missing buffer
+      case Argument::Kind::kBytes:
+        dispatch->buffers[parameter.index] = {argument.bytes->data(),
+                                              argument.bytes->size()};
+        ans.bytes.push_back(argument.bytes);
+        break;
+      case Argument::Kind::kBuffer:
+        ans.uses.push_back(AnnounceUse(argument.use, parameter.writable));
+        ans.places.emplace_back(parameter.index, argument.offset);
+        break;
+    }
+  }
+  for (const BufferUse &use : state.resources)
+    ans.uses.push_back(AnnounceUse(use, use.writes));
+  return ans;
+}
+
+// Returns the command that runs a dispatch.
+Command NewCommand(const ComputeState &state,
+                   const std::shared_ptr<msl::Dispatch> &dispatch,
+                   BoundArguments arguments) {
+  Command command;
+  command.name = std::string("kernel ") + dispatch->kernel->name;
+  if (!state.label.empty()) command.name += " (" + state.label + ")";
+  command.uses = arguments.uses;
+  command.describe = [dispatch, places = arguments.places] {
+    return DescribeDispatch(*dispatch, places);
+  };
+  const std::string pipeline = ToStdString([state.pipeline label]);
+  command.run = [dispatch, arguments = std::move(arguments),
+                 pipeline](char *const *device) {
+    for (size_t i = 0; i < arguments.places.size(); ++i) {
+      auto [index, offset] = arguments.places[i];
+      dispatch->buffers[index] = {device[i] + offset,
+                                  arguments.uses[i].size - offset};
+    }
+    dispatch->host_writes = &HostWritesInFlight();
+    dispatch->accesses = &AccessesInFlight();
+    Residency residency(arguments.uses);
+    dispatch->resident = residency.resident;
+    dispatch->absent = residency.absent;
+    Count(kDispatches);
+    msl::Run(*dispatch);
+    if (command_begin)
+      TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name,
+                    CurrentOperator(), command_begin, TraceTime());
+  };
+  return command;
+}
+
 }  // namespace
 
 @implementation MPSEmulatorEncoder
@@ -274,90 +384,12 @@ GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
   ComputeState *state = [self state];
   if (!state->pipeline)
     Fatal("%s: no pipeline is set; call setComputePipelineState: first", what);
-  const msl::Kernel &kernel = *state->pipeline->_kernel;
-
-  NSUInteger threads = group.width * group.height * group.depth;
-  NSUInteger most = state->pipeline->_maxTotalThreads;
-  if (threads == 0 || threads > most)
-    Fatal("%s: a threadgroup of %s threads is outside 1 .. %lu, the limit of "
-          "kernel %s's pipeline (maxTotalThreadsPerThreadgroup)",
-          what, ToString(group).c_str(), most, kernel.name);
-  constexpr NSUInteger kMaxGrid = UINT32_MAX;
-  if (grid.width > kMaxGrid || grid.height > kMaxGrid || grid.depth > kMaxGrid)
-    Fatal("%s: a grid of %s threads is over the limit of %lu a side", what,
-          ToString(grid).c_str(), kMaxGrid);
-  size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
-  for (size_t bytes : state->threadgroup_bytes) threadgroup_bytes += bytes;
-  if (threadgroup_bytes > msl::kMaxThreadgroupBytes)
-    Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them for "
-          "its own variables), over the limit of %u",
-          what, kernel.name, threadgroup_bytes, kernel.static_threadgroup_bytes,
-          msl::kMaxThreadgroupBytes);
-
+  CheckSizes(*state, grid, group, what);
   // Metal accepts an empty grid and runs nothing.
   if (!grid.width || !grid.height || !grid.depth) return;
-
-  auto dispatch = std::make_shared<msl::Dispatch>();
-  dispatch->library = *state->pipeline->_library;
-  dispatch->kernel = &kernel;
-  dispatch->threadgroup_bytes = state->threadgroup_bytes;
-  dispatch->grid = {static_cast<uint32_t>(grid.width),
-                    static_cast<uint32_t>(grid.height),
-                    static_cast<uint32_t>(grid.depth)};
-  dispatch->threadgroup = {static_cast<uint32_t>(group.width),
-                           static_cast<uint32_t>(group.height),
-                           static_cast<uint32_t>(group.depth)};
-  dispatch->label = state->label;
-  dispatch->concurrent_group = state->concurrent_group;
-
-  Command command;
-  command.name = std::string("kernel ") + kernel.name;
-  if (!state->label.empty()) command.name += " (" + state->label + ")";
-  // For each buffer argument, in the order of command.uses, its index in the
-  // argument table and its offset.
-  std::vector<std::pair<unsigned, size_t>> places;
-  // The bytes of setBytes:.  The command keeps these bytes alive.
-  std::vector<std::shared_ptr<std::vector<char>>> bytes;
-  for (const msl::Parameter &parameter : msl::ParametersOf(kernel)) {
-    if (parameter.kind != kMpsEmulatorMslBuffer) continue;
-    const Argument &argument = state->arguments[parameter.index];
-    switch (argument.kind) {
-      case Argument::Kind::kNone:
-        break;  // msl::Run() reports the missing buffer
-      case Argument::Kind::kBytes:
-        dispatch->buffers[parameter.index] = {argument.bytes->data(),
-                                              argument.bytes->size()};
-        bytes.push_back(argument.bytes);
-        break;
-      case Argument::Kind::kBuffer:
-        command.uses.push_back(AnnounceUse(argument.use, parameter.writable));
-        places.emplace_back(parameter.index, argument.offset);
-        break;
-    }
-  }
-  for (const BufferUse &use : state->resources)
-    command.uses.push_back(AnnounceUse(use, use.writes));
-  std::string pipeline = ToStdString([state->pipeline label]);
-  command.describe = [=] { return DescribeDispatch(*dispatch, places); };
-  command.run = [dispatch, places, bytes, uses = command.uses,
-                 pipeline](char *const *device) {
-    for (size_t i = 0; i < places.size(); ++i) {
-      auto [index, offset] = places[i];
-      dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
-    }
-    dispatch->host_writes = &HostWritesInFlight();
-    dispatch->accesses = &AccessesInFlight();
-    Residency residency(uses);
-    dispatch->resident = residency.resident;
-    dispatch->absent = residency.absent;
-    Count(kDispatches);
-    msl::Run(*dispatch);
-    if (command_begin)
-      TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name,
-                    CurrentOperator(), command_begin, TraceTime());
-  };
+  auto dispatch = NewDispatch(*state, grid, group);
   state->buffer->NoteKernel();
-  state->Encode(std::move(command));
+  state->Encode(NewCommand(*state, dispatch, Bind(*state, dispatch.get())));
 }
 
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {

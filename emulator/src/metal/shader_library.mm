@@ -104,7 +104,7 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
 // Sets `*pipeline` to a new pipeline.
 //
 // limits: set to three numbers: how many threads a threadgroup can have, how
-//   many threads a SIMD group has, and how many bytes of threadgroup memory the
+//   many threads a simdgroup has, and how many bytes of threadgroup memory the
 //   kernel declares.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
                                                      const char *name,

@@ -49,51 +49,62 @@ void Executor::Run(const Dispatch &dispatch) {
   kernel_ = dispatch.kernel;
   watchdog_.Watch();
   schedule_ = Schedule::FromEnvironment();
+  DescribeLaunch();
+  PlaceThreadgroupBuffers();
+  BeginChecks();
+  if (kernel_->flags & kMpsEmulatorMslNeedsFibers) ReserveFibers();
+  RunThreadgroups();
+  if (checker_ != nullptr) checker_->End();
+}
 
-  uint32_t groups[3];
+void Executor::DescribeLaunch() {
   for (int d = 0; d < 3; ++d) {
-    groups[d] = (dispatch.grid[d] + dispatch.threadgroup[d] - 1) /
-                dispatch.threadgroup[d];
-    launch_.dispatch_threadgroup_size[d] = dispatch.threadgroup[d];
-    launch_.grid_size[d] = dispatch.grid[d];
-    launch_.threadgroup_count[d] = groups[d];
+    launch_.dispatch_threadgroup_size[d] = dispatch_->threadgroup[d];
+    launch_.grid_size[d] = dispatch_->grid[d];
+    launch_.threadgroup_count[d] =
+        (dispatch_->grid[d] + dispatch_->threadgroup[d] - 1) /
+        dispatch_->threadgroup[d];
   }
   for (unsigned i = 0; i < kMaxBuffers; ++i)
-    launch_.buffers[i] = dispatch.buffers[i].data;
-  PlaceThreadgroupBuffers();
+    launch_.buffers[i] = dispatch_->buffers[i].data;
+}
+
+void Executor::BeginChecks() {
   if (!CheckRaces()) {
     checker_ = nullptr;
   } else {
     if (checker_ == nullptr) checker_ = std::make_unique<RaceChecker>();
-    checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes, &pieces_);
+    checker_->Begin(*dispatch_, &launch_, memory_begin_, kMemoryBytes,
+                    &pieces_);
   }
   if (!ValidatesShaders()) {
     validator_ = nullptr;
   } else {
     if (validator_ == nullptr) validator_ = std::make_unique<Validator>();
-    validator_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes,
+    validator_->Begin(*dispatch_, &launch_, memory_begin_, kMemoryBytes,
                       &pieces_);
   }
+}
 
-  if (kernel_->flags & kMpsEmulatorMslNeedsFibers) {
-    unsigned most = dispatch.threadgroup[0] * dispatch.threadgroup[1] *
-                    dispatch.threadgroup[2];
-    if (most > threads_.size()) {
-      // The new stacks have other addresses, so all fibers start again.
-      started_ = 0;
-      if (!stacks_.Reserve(most))
-        Fatal(
-            "kernel '%s': no memory for the stacks of %u threads: allow this "
-            "process %zu MiB more of address space",
-            kernel_->name, most,
-            most * FiberStacks::kStackBytes / (1024 * 1024));
-      threads_.resize(most);
-      paths_.resize(most);
-      exchange_buffers_.reset(
-          new ExchangeBuffer[(most + kSimdWidth - 1) / kSimdWidth]);
-    }
-  }
+void Executor::ReserveFibers() {
+  unsigned most = dispatch_->threadgroup[0] * dispatch_->threadgroup[1] *
+                  dispatch_->threadgroup[2];
+  if (most <= threads_.size()) return;
+  // The new stacks have other addresses, so all fibers start again.
+  started_ = 0;
+  if (!stacks_.Reserve(most))
+    Fatal(
+        "kernel '%s': no memory for the stacks of %u threads: allow this "
+        "process %zu MiB more of address space",
+        kernel_->name, most, most * FiberStacks::kStackBytes / (1024 * 1024));
+  threads_.resize(most);
+  paths_.resize(most);
+  exchange_buffers_.reset(
+      new ExchangeBuffer[(most + kSimdWidth - 1) / kSimdWidth]);
+}
 
+void Executor::RunThreadgroups() {
+  const unsigned(&groups)[3] = launch_.threadgroup_count;
   const uint64_t count = uint64_t{groups[0]} * groups[1] * groups[2];
   std::vector<uint32_t> order;
   if (!schedule_.is_forward()) {
@@ -106,7 +117,6 @@ void Executor::Run(const Dispatch &dispatch) {
     RunThreadgroup(group % groups[0], group / groups[0] % groups[1],
                    group / groups[0] / groups[1]);
   }
-  if (checker_ != nullptr) checker_->End();
 }
 
 void Executor::PlaceThreadgroupBuffers() {
@@ -213,7 +223,7 @@ void Executor::RunOnFibers() {
       RunSimdgroup(simdgroup);
       CompleteExchange(simdgroup);
       if (order_size_ == 0) {
-        // No thread waits for an exchange: the SIMD group can go on only after
+        // No thread waits for an exchange: the simdgroup can go on only after
         // a threadgroup barrier.
         std::copy(ready.begin() + pick + 1, ready.begin() + count,
                   ready.begin() + pick);

@@ -116,7 +116,15 @@ class Executor {
     char bytes[kSimdWidth * 64];
   };
 
+  // Sets the sizes and the buffers of launch_.
+  void DescribeLaunch();
   void PlaceThreadgroupBuffers();
+  // Makes the race checker and the validator ready, if they are on.
+  void BeginChecks();
+  // Makes sure that each thread of a threadgroup has a stack.
+  void ReserveFibers();
+  // Runs the threadgroups, in the order of the schedule.
+  void RunThreadgroups();
   // Calls Fatal() if the kernel wrote past the end of a threadgroup buffer.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
@@ -124,9 +132,9 @@ class Executor {
   void RunOnFibers();
   void StartFibers();
 
-  // Runs the ready threads of a SIMD group until each waits or has finished.
+  // Runs the ready threads of a simdgroup until each waits or has finished.
   void RunSimdgroup(unsigned simdgroup);
-  // Called when no thread of the SIMD group is ready.  If threads wait in
+  // Called when no thread of the simdgroup is ready.  If threads wait in
   // exchanges, completes the exchange whose call comes first in the source.
   void CompleteExchange(unsigned simdgroup);
   // Lets all threads continue after the barrier at which they wait.  Calls
@@ -196,7 +204,7 @@ class Executor {
   unsigned order_size_ = 0;
   unsigned order_next_ = 0;
 
-  // One buffer for each SIMD group.
+  // One buffer for each simdgroup.
   std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;
 
   // Threadgroup memory: first the buffers that the encoder sets, then the

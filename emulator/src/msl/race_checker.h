@@ -8,7 +8,7 @@
 //
 // - threadgroup_barrier orders the threads of a threadgroup, for the kinds of
 //   memory that its flags name.
-// - simdgroup_barrier orders the threads of a SIMD group.
+// - simdgroup_barrier orders the threads of a simdgroup.
 // - atomic_thread_fence with memory_order_seq_cst orders threadgroups, if one
 //   thread calls the fence before an atomic write, and another thread calls the
 //   fence after an atomic read of the written value.

@@ -7,7 +7,7 @@ import numpy as np
 from mps_emulator.msl import native
 from mps_emulator.msl.native import CompileError, Fatal
 from mps_emulator.msl.pipeline import Program
-from mps_emulator.replay.player import DTYPES
+from mps_emulator.replay.judge import DTYPES
 
 __all__ = ["CompileError", "Fatal", "Metal", "TYPES", "errors", "floats", "kernels_of", "uint"]
 

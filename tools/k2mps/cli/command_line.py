@@ -4,7 +4,6 @@ A command imports most modules only when it runs, because an import at the top w
 commands.
 """
 
-import itertools
 from pathlib import Path
 
 import click
@@ -199,9 +198,21 @@ def doctor_command(session: Session, device: str) -> None:
         )
 
 
-@command(main, "test", build_options)
-@click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
-def test_command(session: Session, words: tuple[str, ...]) -> None:
+class _ForPytest(click.Command):
+    """A command that keeps the words after `--` in its context, as `for_pytest`.
+
+    click removes the `--`, so click alone cannot tell these words from the others.
+    """
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        context.meta["for_pytest"] = tuple(args[at + 1 :])
+        return super().parse_args(context, args[:at])
+
+
+@command(main, "test", build_options, cls=_ForPytest)
+@click.argument("names", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
+def test_command(session: Session, names: tuple[str, ...]) -> None:
     """Build k2 and run test suites, by default all of them.
 
     docs/tool.md lists the suites. SUITE/FILE runs one file of a suite. Arguments after `--` go to
@@ -209,10 +220,9 @@ def test_command(session: Session, words: tuple[str, ...]) -> None:
     """
     from k2mps.run import suites
 
-    # click removes the "--".  So the arguments for pytest begin with the first option.
-    names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    for_pytest = click.get_current_context().meta["for_pytest"]
     results = suites.run_all(
-        session.environment, session.obtain, session.request(), names, words[len(names) :]
+        session.environment, session.obtain, session.request(), names, for_pytest
     )
     suites.report(results, session.console)
 

@@ -3,6 +3,9 @@
 import html
 import urllib.parse
 from pathlib import Path
+from typing import NamedTuple
+
+from packaging.version import Version
 
 from k2mps.core import errors, replacement
 from k2mps.wheel.archive import WheelFile
@@ -38,24 +41,30 @@ def write(directory: Path, base_url: str = "") -> Path:
     Raises:
       CheckFailedError: there is no wheel, or a file is not a wheel of k2-mps.
     """
-    # The newest wheel comes first, as on k2's own pages.
-    wheels = sorted(directory.glob("*.whl"), reverse=True)
-    if not wheels:
+    base = base_url and base_url.rstrip("/") + "/"
+    links = [_link(path, base) for path in sorted(directory.glob("*.whl"))]
+    if not links:
         raise errors.CheckFailedError(
             f"there is no wheel in {directory}",
             next_command="k2mps wheel makes one in build/wheels",
         )
-    base = base_url and base_url.rstrip("/") + "/"
     page = directory / NAME
-    versions = {path.name.split("-")[1]: None for path in wheels}
+    # The newest version comes first, as on k2's own pages.
+    links.sort(key=lambda link: link.version, reverse=True)
+    versions = dict.fromkeys(str(link.version) for link in links)
     commands = "".join(_COMMAND.format(html.escape(version)) for version in versions)
-    replacement.rewrite(page, _PAGE.format(commands, "".join(_item(path, base) for path in wheels)))
+    replacement.rewrite(page, _PAGE.format(commands, "".join(link.item for link in links)))
     return page
 
 
-def _item(path: Path, base: str) -> str:
+class _Link(NamedTuple):
+    version: Version
+    item: str  # the item of the page's list
+
+
+def _link(path: Path, base: str) -> _Link:
     wheel = WheelFile(path)
     # The name is quoted, because some servers treat "+" as a space.
-    link = base + urllib.parse.quote(path.name)
-    fields = (link, wheel.sha256, path.name, wheel.origin["built"])
-    return _ITEM.format(*map(html.escape, fields))
+    url = base + urllib.parse.quote(path.name)
+    fields = (url, wheel.sha256, path.name, wheel.origin["built"])
+    return _Link(wheel.version, _ITEM.format(*map(html.escape, fields)))

@@ -45,13 +45,13 @@ typedef unsigned (*mps_emulator_msl_thread_index)();
 typedef void (*mps_emulator_msl_threadgroup_barrier)(unsigned flags,
                                                      unsigned long site);
 
-// Waits until all active threads of the SIMD group have called this function.
+// Waits until all active threads of the simdgroup have called this function.
 // Returns an array of 32 elements of `size` bytes: element i is what lane i
 // passed at `value`.  The elements of inactive lanes are filled with a fixed
 // byte.  The array is valid until this thread's next exchange.
 struct mps_emulator_msl_lanes {
   unsigned active;   // bit i: lane i is active
-  unsigned present;  // bit i: the SIMD group has a lane i
+  unsigned present;  // bit i: the simdgroup has a lane i
 };
 typedef const void *(*mps_emulator_msl_simdgroup_exchange)(
     const void *value, unsigned size, unsigned long site,
@@ -90,7 +90,7 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` has the bits of metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// A call like simd_broadcast() requires that all threads of a SIMD group name
+// A call like simd_broadcast() requires that all threads of a simdgroup name
 // the same lane.  If the threads name different lanes, kernel code passes
 // kMpsEmulatorMslLanesDiffer to inactive_lane() as `lane`.
 enum { kMpsEmulatorMslLanesDiffer = 1 << 16 };

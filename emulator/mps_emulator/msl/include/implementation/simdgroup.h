@@ -50,7 +50,7 @@ MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::max((float)a, (float)b);
 }
 
-// Whether the lanes of a SIMD group can exchange values of type T.  T must be a
+// Whether the lanes of a simdgroup can exchange values of type T.  T must be a
 // floating-point number, an integer of up to 32 bits, or a vector of these.
 template <class T>
 constexpr bool exchangeable() {

@@ -138,12 +138,12 @@ MSL_INLINE int enter_call(ulong site) {
 }
 MSL_INLINE void leave_call() { mps_emulator_msl_runtime_in_use->leave_call(); }
 
-// The values that the lanes of a SIMD group pass to one call.
+// The values that the lanes of a simdgroup pass to one call.
 template <class T>
 struct lanes {
   T values[32];
   uint active;   // bit i: lane i takes part in the call
-  uint present;  // bit i: the SIMD group has a lane i
+  uint present;  // bit i: the simdgroup has a lane i
 
   bool takes_part(uint lane) const { return lane < 32 && active >> lane & 1; }
 };
@@ -211,7 +211,7 @@ MSL_INLINE T broadcast(T value, uint lane, ulong site) {
 }
 
 // Returns the data of `lane`, or the filling of `lane` if `from_filling` is
-// true.  If a partial SIMD group lacks that lane, the result is this thread's
+// true.  If a partial simdgroup lacks that lane, the result is this thread's
 // filling.  On a Mac, torch's reductions and their tests depend on this result.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,

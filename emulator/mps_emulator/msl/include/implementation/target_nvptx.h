@@ -1,5 +1,5 @@
 // The primitives of target_host.h, for NVIDIA GPUs.  A thread of the kernel is
-// a thread of the GPU, and a SIMD group is a warp.  This target does not check
+// a thread of the GPU, and a simdgroup is a warp.  This target does not check
 // races.
 #pragma once
 
@@ -221,8 +221,8 @@ struct target_built_ins {
   }
   MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
   MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
-  // A SIMD group is a warp.  In a threadgroup that the grid's edge makes
-  // smaller in x or y, warps contain other threads than Metal's SIMD groups do.
+  // A simdgroup is a warp.  In a threadgroup that the grid's edge makes
+  // smaller in x or y, warps contain other threads than Metal's simdgroups do.
   MSL_INLINE uint index() const { return target::thread_index(); }
   MSL_INLINE uint lane() const { return target::simd_lane(); }
 };
