@@ -45,22 +45,6 @@ MESSAGES = {
         "                     ^\n"
         "1 error generated.\n",
     ),
-    "the end of the program in a member function": (
-        "struct S { void f()",
-        "program_source:3:19: error: expected ';' at end of declaration list\n"
-        "struct S { void f()\n"
-        "                  ^\n"
-        "program_source:3:19: error: expected '}'\n"
-        "struct S { void f()\n"
-        "                  ^\n"
-        "program_source:3:10: note: to match this '{'\n"
-        "struct S { void f()\n"
-        "         ^\n"
-        "program_source:3:19: error: expected ';' after struct\n"
-        "struct S { void f()\n"
-        "                  ^\n"
-        "3 errors generated.\n",
-    ),
     "carriage returns": (
         "kernel void k(device float *a) {\r\n  a[0] = nothing;\r\n}\r\n",
         "program_source:4:10: error: use of undeclared identifier 'nothing'\n"
