@@ -206,13 +206,11 @@ def child() -> None:
     """Installs the hook in a process that a changed program has started."""
     hook = Hook.of_variable()
     hook.install()
-    arguments = len(getattr(sys, "argv", ()))
-    script = sys.argv[0] if arguments else ""
+    if sys.orig_argv[-len(sys.argv) :] != sys.argv:
+        return
     # Python itself reads the file of a main program.  So a main program that changes is started
     # again, by k2_mac.run.
-    if not os.path.isfile(script) or sys.orig_argv[-arguments:] != sys.argv:
-        return
-    if hook.code(os.path.abspath(script)):
+    if hook.code(os.path.abspath(sys.argv[0])):
         options = words_before(sys.argv)
         os.execv(sys.executable, [sys.executable, *options, "-m", "k2_mac.run", *sys.argv])
 

@@ -60,6 +60,10 @@ FORMS = {
         "y = torch.zeros(args.size, device=_gpu.map_device(args.model.device))"
     ),
     "y = torch.zeros(x.shape, device=x.device)": None,
+    # A tensor is on a device of the machine, but another attribute of its name can be any text.
+    "y = torch.zeros(x.shape, device=x.gpu)": (
+        "y = torch.zeros(x.shape, device=_gpu.map_device(x.gpu))"
+    ),
     "a = x.sum(dtype=torch.float64)": "a = _gpu.without_float64(x.sum, dtype=torch.float64)",
     'x = torch.arange(3, device="cuda:1")': 'x = torch.arange(3, device=_gpu.map_device("cuda:1"))',
     'x = model(device="cuda")': 'x = model(device=_gpu.map_device("cuda"))',

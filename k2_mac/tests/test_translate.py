@@ -77,6 +77,15 @@ def test_each_gpu_is_the_one_of_the_mac():
         assert translate.torch_device(*arguments) == torch.device(*arguments)
 
 
+def test_a_compiled_function_names_a_device_of_cuda():
+    def moved(x):
+        return x.to(translate.map_device("cuda:0"))
+
+    assert translate.on_mps()  # k2_mac has asked for the device before a program compiles.
+    compiled = torch.compile(moved, fullgraph=True, backend="eager")
+    assert compiled(torch.ones(1)).device == MPS
+
+
 def test_arguments_that_only_the_run_shows():
     for args, kwargs in ((("cuda",), {}), ((), {"device_type": "cuda", "enabled": True})):
         with translate.translated(torch.autocast, *args, **kwargs):
@@ -100,6 +109,8 @@ def test_a_tensor_of_float64_is_made_on_the_cpu_only():
         assert make(x.sum, dtype=torch.double).dtype == dtype
         assert make(torch.tensor, numpy.ones(2), device=device).dtype == dtype
     assert make(torch.zeros, 2, dtype=torch.int64, device=MPS).dtype == torch.int64
+    of_float64 = numpy.ones(2)
+    assert make(torch.tensor, of_float64, dtype=torch.int64, device=MPS).dtype == torch.int64
 
 
 def test_a_tensor_of_float64_on_the_default_device():

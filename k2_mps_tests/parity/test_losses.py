@@ -58,6 +58,18 @@ LOSSES = {
 }
 
 
+def test_a_modified_loss_needs_one_position_for_a_frame():
+    """The regular loss needs two."""
+    S, T = 4, 6
+    boundary = torch.tensor([[0, 0, S, T]] * 2)
+    px, py = torch.randn(2, S, T), torch.randn(2, S + 1, T)
+    _, grads = k2.mutual_information_recursion(px, py, boundary, return_grad=True)
+    arguments = (*grads, boundary)
+    expected = k2.get_rnnt_prune_ranges(*arguments, 1)
+    found = k2.get_rnnt_prune_ranges(*(x.to(MPS) for x in arguments), 1)
+    assert expected.shape == (2, T, 1) and torch.equal(found.cpu(), expected)
+
+
 @pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_rnnt_losses_agree_with_float64(name, rnnt_type):

@@ -192,3 +192,14 @@ def test_empty_tensors_give_the_cpus_results(B, S, T):
     mps, cpu = (results(function, lm, am, device, torch.float32) for device in (MPS, "cpu"))
     for a, b in zip(mps, cpu):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 6)])
+def test_scores_without_three_axes_give_the_cpus_error(shape):
+    _, am, symbols = make(2, 3, 4, 5)
+    errors = []
+    for device in ("cpu", MPS):
+        with pytest.raises(AssertionError) as error:
+            smoothed(symbols)(torch.zeros(shape, device=device), am.to(device))
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]

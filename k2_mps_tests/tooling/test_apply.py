@@ -71,6 +71,15 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     assert sandbox.state() == "applied"
 
 
+def test_below_a_commit_of_the_user_the_series_counts_without_the_ref(sandbox, k2):
+    """The next apply writes the tool's ref again, and leaves the commit checked out."""
+    mine = support.commit(k2, "mine", {"mine.txt": "1\n"})
+    git(k2, "update-ref", "-d", "refs/k2mps/applied")
+    sandbox.ok("apply")
+    assert git(k2, "rev-parse", "k2-mps", "HEAD").split() == [mine, mine]
+    assert git(k2, "for-each-ref", "refs/k2mps/applied")
+
+
 def test_untracked_files_elsewhere_do_not_matter(sandbox):
     own = sandbox.clone("own")
     support.write(own, {"notes.txt": "mine\n", "a.log": "x"})

@@ -139,6 +139,10 @@ def test_a_refused_command_changes_nothing(sandbox, k2, files, command, problem)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
+def test_without_an_untracked_file_the_error_gives_no_reason(sandbox, k2):
+    assert f"nothing was edited in {k2}\n  next: " in sandbox.fails(1, "new", "more")
+
+
 @pytest.mark.parametrize("command", ["new more", f"fold {MPS}"])
 def test_a_version_that_is_staged_while_the_command_runs_stays_in_the_index(
     sandbox, k2, tmp_path, command

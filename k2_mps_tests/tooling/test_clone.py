@@ -31,6 +31,18 @@ def test_a_second_apply_clones_nothing(sandbox):
     assert snapshot(sandbox.checkout) == before
 
 
+def test_a_list_of_refs_may_be_larger_than_a_pipe(sandbox):
+    """git could not end if the tool waited for git's messages before it reads the list."""
+    lines = [f"{sandbox.pin} refs/tags/{number:05}\n" for number in range(2000)]
+    (sandbox.upstream / ".git/packed-refs").write_text("".join(lines))
+    program = (
+        "import sys; from pathlib import Path; from k2mps.core import repository;"
+        " print(len(repository.remote_refs(Path('.'), sys.argv[1])))"
+    )
+    asked = sandbox.program(sys.executable, "-c", program, sandbox.upstream.as_uri(), timeout=60)
+    assert asked.stdout == "2001\n", asked.stderr
+
+
 @pytest.mark.parametrize(
     "old, new, code, message",
     [

@@ -80,6 +80,24 @@ def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
     assert findings(sound) == [(path, line_of(sound, path, line), check)]
 
 
+def test_a_patch_that_lint_cannot_read_causes_no_finding_in_a_later_patch(sound):
+    """The later patch edits the file that the second patch edits."""
+    text = (sound.checkout / "k2/csrc/context.h").read_text()
+    support.commit(sound.checkout, "later", {"k2/csrc/context.h": text + "more\n"})
+    sound.ok("export")
+    unreadable = "patches/array-a-mode-and-line-ends.patch"
+    support.edit(sound.root / unreadable, STATUS, "Status: Maybe")
+    assert findings(sound) == [
+        (unreadable, line_of(sound, unreadable, "Upstream-Status: Maybe"), "form")
+    ]
+
+
+def test_a_new_file_of_two_patches_is_one_finding(sound):
+    """The tool then knows no owners, so it does not look for files without an owner."""
+    support.edit(sound.root / NEW, "New-files:\n", "New-files:\n\tcmake/mps.cmake\n")
+    assert findings(sound) == [("patches/series", 1, "form")]
+
+
 def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
     """A .cc that includes context.h, even indirectly, breaks a build with CUDA.  A .cu does not."""
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'

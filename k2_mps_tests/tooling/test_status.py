@@ -154,6 +154,7 @@ NEXT_STEPS = {
     "applied, and patches changed": ("$change", "k2mps apply"),
     "applied, and a note in patches/": ("echo >patches/NOTES", "k2mps apply"),
     "a part of the series": ("git -C build/k2 checkout -q k2-mps~", "k2mps apply"),
+    "a branch at a part of the series": ("git -C build/k2 reset -q --hard HEAD~", "k2mps apply"),
     "an edit": ("$edit", "k2mps fold PATCH, or k2mps new SUBJECT"),
     "an edit, and patches changed": ("$edit; $change", "k2mps apply"),
     "an edit of the pin": ("git -C build/k2 checkout -q $pin; $edit", "k2mps apply"),

@@ -18,6 +18,7 @@ import pytest
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
 
+from k2_mps_tests.running import ran
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.stand_in import bare_path, make_buildable, write_program
 from k2_mps_tests.tooling.support import git
@@ -256,6 +257,28 @@ def test_a_build_does_not_get_what_pip_sets_for_its_own_build(monkeypatch, name)
     monkeypatch.setenv(name, "x")
     backend = runpy.run_path(str(support.TOOLS.parent / "wheel/backend.py"))
     assert name not in backend["_asked"]([sys.executable, "-c", "import os; print(*os.environ)"])
+
+
+@pytest.mark.parametrize(
+    "settings, options",
+    [(None, "wheel"), ({"quick": "", "torch": "2.13.0"}, "wheel --quick --torch=2.13.0")],
+)
+def test_options_of_pip_become_options_of_the_tool(tmp_path, settings, options):
+    """For a Python without torch, and in a clone whose tool writes its options into the wheel."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
+    shutil.copytree(ROOT / "wheel", tmp_path / "wheel")
+    support.write(
+        tmp_path,
+        {
+            "Makefile": ".venv/bin/k2mps:\n",
+            ".venv/bin/k2mps": '#!/bin/sh\necho "$@" >build/wheels/k2-1.whl\n',
+            "build/wheels/README": "",
+        },
+    )
+    (tmp_path / ".venv/bin/k2mps").chmod(0o755)
+    program = f"import backend; backend.build_wheel('.', {settings})"
+    ran(tmp_path / ".venv/bin/python", "-c", program, cwd=tmp_path / "wheel", check=True)
+    assert (tmp_path / "wheel/k2-1.whl").read_text() == f"{options}\n"
 
 
 def test_pip_refuses_a_torch_that_is_not_supported(pip_wheel):

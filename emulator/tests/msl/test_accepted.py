@@ -36,6 +36,13 @@ PROGRAMS = [
         [6],
     ),
     (
+        "defaulted_and_deleted_member_functions_of_thread_objects",
+        "struct S { float x; thread S &operator=(const thread S &) = default;"
+        " void set(int) = delete; void set(float y) { x = y; } };",
+        "S s = {1}; S t = {2}; s = t; out[0] = s.x; t.set(3.0f); out[1] = t.x;",
+        [2, 3],
+    ),
+    (
         # The suffix of a bfloat has the letters of two digits.
         "hexadecimal_literals",
         "",

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import shutil
 import subprocess
 from typing import NamedTuple
 
@@ -93,6 +94,14 @@ def test_a_damaged_library_is_compiled_again(child, cache):
     (library,) = files(cache)
     library.write_bytes(library.read_bytes()[:100])
     assert stored(child(kernel(12))) == 12
+
+
+def test_the_name_of_clang_may_have_no_version(child, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, program in {"clang++": "clang++-19", "ld": "ld"}.items():
+        (folder / name).symlink_to(shutil.which(program))
+    assert stored(child(kernel(17), PATH=str(folder), MPS_EMULATOR_CLANG="")) == 17
 
 
 # {cause of a failure: (value that the kernel stores, environment variables, parts of the message)}.

@@ -34,6 +34,17 @@ MESSAGES = {
         "kernels/other.metal:100:1: error: use of undeclared identifier 'nothing'\n"
         "1 error generated.\n",
     ),
+    # The tokens after the bracket keep their meaning.
+    "a bracket without a partner": (
+        "struct S {\n  float f() { return (1; }\n};\nkernel void k(device int *a) { a[0] = 1; }\n",
+        "program_source:4:24: error: expected ')'\n"
+        "  float f() { return (1; }\n"
+        "                       ^\n"
+        "program_source:4:22: note: to match this '('\n"
+        "  float f() { return (1; }\n"
+        "                     ^\n"
+        "1 error generated.\n",
+    ),
     "carriage returns": (
         "kernel void k(device float *a) {\r\n  a[0] = nothing;\r\n}\r\n",
         "program_source:4:10: error: use of undeclared identifier 'nothing'\n"

@@ -129,8 +129,7 @@ class Methods(Step):
                 self._edits.insert_after(end - 1, "*/")
                 return end
             self._heads.add(head)
-        is_defaulted = s.text(index) == "=" and s.text(index + 1) in ("default", "delete")
         # A constructor without a keyword is for objects in any memory, in MSL as in clang.
-        if not (has_space or is_constructor or is_defaulted):
+        if not (has_space or is_constructor):
             self._edits.insert_after(index - 1, " __private")
         return end
