@@ -26,14 +26,16 @@ _DECORATOR = re.compile(r"^#ifdef __CUDA_ARCH__(\n#define K2_CUDA_HOSTDEV __host
 _DISPATCH = re.compile(r"^#(?:ifdef __CUDA_ARCH__|if defined\(__CUDA_ARCH__\))$", re.MULTILINE)
 
 # clang compiles torch's headers for the host, because their HIP branches need ROCm's headers.
-_UNIT = """\
+_TORCH = """\
 #undef __HIP__
 #undef __HIPCC__
 #undef __HIP_DEVICE_COMPILE__
-{torch}
+#include <torch/types.h>
 #define __HIP__ 1
 #define __HIPCC__ 1
 #define __HIP_DEVICE_COMPILE__ 1
+"""
+_UNIT = """\
 #include "hip/hip_runtime.h"
 {headers}
 // A check in device code instantiates what log.h has for the device.
@@ -65,12 +67,8 @@ def port(tree: Path) -> None:
 def unit(names: tuple[str, ...]) -> str:
     """Returns the text of a file that includes headers of k2/csrc and uses K2_CHECK_EQ on the
     device."""
-    torch = ["c10/core/ScalarType.h", "c10/util/ArrayRef.h"]
-    torch += ["torch/types.h"] if TENSORS in names else []
-    return _UNIT.format(
-        torch="\n".join(f"#include <{header}>" for header in torch),
-        headers="\n".join(f'#include "k2/csrc/{name}.h"' for name in names),
-    )
+    text = _UNIT.format(headers="\n".join(f'#include "k2/csrc/{name}.h"' for name in names))
+    return _TORCH + text if TENSORS in names else text
 
 
 def host_calls_in(tree: Path, paths: list[str], torch: Path) -> list[str]:
@@ -87,9 +85,7 @@ def host_calls_in(tree: Path, paths: list[str], torch: Path) -> list[str]:
     # array_ops.h comes before the files that include array_ops_inl.h.
     first = ["device_math.h", "k2/csrc/array_ops.h", "k2/csrc/ragged_ops.h"]
     includes = "\n".join(f'#include "{path}"' for path in [*first, *paths])
-    text = _UNIT.format(
-        torch="#include <c10/core/ScalarType.h>\n#include <c10/util/ArrayRef.h>", headers=includes
-    ).replace('#include "hip/hip_runtime.h"', '#include <cfloat>\n#include "hip/hip_runtime.h"')
+    text = "#include <cfloat>\n" + _UNIT.format(headers=includes)
     return [line for line in _errors(tree, text, torch).splitlines() if "__host__" in line]
 
 
