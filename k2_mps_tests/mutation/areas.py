@@ -18,7 +18,6 @@ PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
 # {file of k2.mps: the tests that are most likely to notice a mutant of the file}
 OF_PYTHON = {
-    "bridge": ["operations", "algorithms"],
     "counting": ["counters"],
     "ctc": ["ctc", "losses", "graph_index"],
     "dense": ["lattice", "gradients"],

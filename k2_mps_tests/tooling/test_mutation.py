@@ -21,7 +21,6 @@ _STREAMS = "OnlineDenseIntersecter"
 _PRUNING = "do_rnnt_pruning|get_rnnt_prune_ranges"
 # {file of k2.mps: the public names that run the file, as a regular expression}
 RUN_PYTHON = {
-    "bridge": "determinize|get_best_matching_stats",
     "counting": "counters",
     "ctc": _CTC,
     "dense": "DenseFsaVec",

@@ -20,18 +20,15 @@
 #   K2_WITH_MPS   whether to build the backend
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
-#                 frameworks Metal and Foundation.  A toolchain may define the
-#                 target instead.
+#                 frameworks Metal and Foundation, unless the target exists.
 #   k2_use_mps(<target>)
 #                 with K2_WITH_MPS, adds the backend to a target of k2/csrc, and
 #                 adds K2_WITH_MPS=1 to all code that links the target.  Without
 #                 K2_WITH_MPS, the function does nothing.
 
-# The sources of the backend: .mm files are Objective-C++, .cu and .cc files are
-# C++ as everywhere in k2.
+# The sources of the backend, in Objective-C++.
 # please keep it sorted
 set(k2_mps_srcs
-  mps/buffer.mm
   mps/mps_context.mm
   mps/stream.mm
 )
@@ -46,7 +43,7 @@ if(K2_WITH_MPS)
       "K2_WITH_HIP.")
   endif()
   if(K2_TORCH_VERSION VERSION_LESS 2.12)
-    # torch before 2.12 allocates tensors in memory that the host cannot read.
+    # k2 needs torch to allocate tensors in memory that the host can read.
     message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
       "This is torch ${K2_TORCH_VERSION}.")
   endif()
@@ -72,10 +69,5 @@ function(k2_use_mps target)
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
   target_compile_definitions(${target} PUBLIC K2_WITH_MPS=1)
-  foreach(source IN LISTS k2_mps_srcs)
-    if(source MATCHES "\\.cu$")
-      transform(OUTPUT_VARIABLE source SRCS ${source})
-    endif()
-    target_sources(${target} PRIVATE ${source})
-  endforeach()
+  target_sources(${target} PRIVATE ${k2_mps_srcs})
 endfunction()

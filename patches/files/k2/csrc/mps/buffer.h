@@ -23,19 +23,25 @@
 
 #include "torch/all.h"
 
-// Finds the memory of torch's tensors on mps.  Up to torch 2.15, the data
-// pointer of a storage is the storage's MTLBuffer.  In a later torch, it may be
-// something else.  k2 first asks torch's allocator, because an Objective-C
-// message to a mere address would end the process.  If the pointer is no
-// buffer, PointerProblem() in mps_context.h returns a message.
+// Finds the memory of torch's tensors on mps.
 
 namespace k2 {
 namespace mps {
 
+// Where a tensor's data begins, in the form that an encoder needs.
+struct BufferAt {
+  id<MTLBuffer> buffer;  // NOT owned here: the tensor owns it
+  NSUInteger offset;     // in bytes
+};
+
+/* Returns where a tensor's first element is.
+
+   @param [in] tensor   On device mps, with elements.
+ */
+BufferAt BufferOf(const torch::Tensor &tensor);
+
 /* Returns the host's address of the first byte of a storage; nullptr if the
    host cannot read the storage.
-
-   Dies if PointerProblem() is not empty.
 
    @param [in] storage   On device mps, with at least one byte.
  */

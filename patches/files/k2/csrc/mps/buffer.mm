@@ -18,48 +18,22 @@
 
 #include "k2/csrc/mps/buffer.h"
 
-#include <string>
-
-#include "ATen/mps/MPSAllocatorInterface.h"
-#include "k2/csrc/log.h"
-#include "k2/csrc/mps/mps_context.h"
-#include "torch/version.h"
-
 namespace k2 {
 namespace mps {
 
-namespace {
-
-// Looks at a new tensor to find out whether data pointers are buffers.
-bool DetectBuffers() {
-  torch::Tensor tensor =
-      torch::empty({1}, torch::device(torch::kMPS).dtype(torch::kInt));
-  const void *data = tensor.storage().data();
-  // getSharedBufferPtr() accepts a buffer or an address, and returns an
-  // address.
-  const void *address =
-      at::mps::getIMPSAllocator()->getSharedBufferPtr(data).first;
-  return address != nullptr && address != data;
+// On mps, the data pointer of a storage is an MTLBuffer.
+static id<MTLBuffer> BufferOf(const c10::Storage &storage) {
+  return __builtin_bit_cast(id<MTLBuffer>, storage.mutable_data());
 }
 
-bool PointersAreBuffers() {
-  static const bool ans = DetectBuffers();
-  return ans;
+BufferAt BufferOf(const torch::Tensor &tensor) {
+  return {BufferOf(tensor.storage()),
+          static_cast<NSUInteger>(tensor.storage_offset() * tensor.itemsize())};
 }
-
-}  // namespace
 
 void *ContentsOf(const c10::Storage &storage) {
-  K2_CHECK(PointersAreBuffers()) << PointerProblem();
-  return [__builtin_bit_cast(id<MTLBuffer>, storage.mutable_data()) contents];
+  return [BufferOf(storage) contents];
 }
 
 }  // namespace mps
-
-std::string PointerProblem() {
-  if (mps::PointersAreBuffers()) return "";
-  return "This k2 does not know what the data pointers of torch " TORCH_VERSION
-         " for mps are, and so cannot find the memory of a tensor.";
-}
-
 }  // namespace k2

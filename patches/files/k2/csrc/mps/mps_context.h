@@ -19,8 +19,6 @@
 #ifndef K2_CSRC_MPS_MPS_CONTEXT_H_
 #define K2_CSRC_MPS_MPS_CONTEXT_H_
 
-#include <string>
-
 #include "k2/csrc/context.h"
 #include "k2/csrc/log.h"
 #include "torch/all.h"
@@ -33,8 +31,8 @@
 // memory in place, after Context::SyncIfOnHost() has waited for the GPU.  A
 // tensor becomes a Region, and a Region becomes a tensor, without a copy.
 //
-// In a build without K2_WITH_MPS, HasMps() is false, PointerProblem() returns
-// "", and the other functions die with an explanation.
+// In a build without K2_WITH_MPS, HasMps() is false, and the other functions
+// die with an explanation.
 
 namespace k2 {
 
@@ -54,16 +52,10 @@ bool HasMps();
 
 /* Returns the context of torch's mps device (there is one such device).
 
-   Dies with an explanation if k2 was built without K2_WITH_MPS, torch finds no
-   mps device, or PointerProblem() is not empty.
+   Dies with an explanation if k2 was built without K2_WITH_MPS, or torch finds
+   no mps device.
  */
 ContextPtr GetMpsContext();
-
-/* Returns a sentence that says why k2 cannot find the memory of torch's tensors
-   on mps.  Returns "" if k2 can find this memory.  May be called only if torch
-   finds an mps device.
- */
-std::string PointerProblem();
 
 /* Returns a Region that shares the memory of `tensor` and keeps it alive.
 
@@ -118,8 +110,6 @@ inline ContextPtr GetMpsContext() {
                    "-DK2_WITH_MPS=ON on an Apple device.";
   return nullptr;
 }
-
-inline std::string PointerProblem() { return ""; }
 
 // The following functions are called for a tensor or a region on mps, and die
 // in GetMpsContext().

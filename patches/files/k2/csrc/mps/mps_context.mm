@@ -18,16 +18,15 @@
 
 #include "k2/csrc/mps/mps_context.h"
 
+#import <Metal/Metal.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "ATen/detail/MPSHooksInterface.h"
 #include "k2/csrc/log.h"
-#include "k2/csrc/mps/buffer.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -38,10 +37,11 @@ namespace {
 // `storage` is empty.
 void *HostAddress(const c10::Storage &storage) {
   if (storage.nbytes() == 0 || storage.data() == nullptr) return nullptr;
-  void *address = mps::ContentsOf(storage);
+  // On mps, the data pointer of a storage is an MTLBuffer.
+  void *address =
+      [__builtin_bit_cast(id<MTLBuffer>, storage.mutable_data()) contents];
   K2_CHECK(address != nullptr)
-      << "This mps tensor is in memory that the host cannot read. All memory "
-         "of torch's own allocator can be read from torch 2.12 on.";
+      << "This mps tensor is in memory that the host cannot read.";
   return address;
 }
 
@@ -128,8 +128,6 @@ ContextPtr GetMpsContext() {
         << "torch finds no mps device. torch.backends.mps.is_available() "
            "tells whether there is one, and "
            "torch.backends.mps.is_built() whether torch can use it.";
-    const std::string problem = PointerProblem();
-    K2_CHECK(problem.empty()) << problem;
     return new ContextPtr(std::make_shared<PytorchMpsContext>());
   }();
   return *context;

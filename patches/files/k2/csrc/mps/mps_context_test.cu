@@ -35,7 +35,7 @@ namespace k2 {
 
 // A function of its own, because nvcc takes no lambda of K2_EVAL in a private
 // function such as the body of a test.
-void Twice(ContextPtr c, Array1<int32_t> *array) {
+static void Twice(ContextPtr c, Array1<int32_t> *array) {
   int32_t *data = array->Data();
   K2_EVAL(
       c, array->Dim(), lambda_twice, (int32_t i)->void { data[i] *= 2; });

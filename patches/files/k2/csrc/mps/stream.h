@@ -26,10 +26,8 @@ namespace k2 {
 namespace mps {
 
 /* Waits until the GPU is done with all work so far, of all threads and of all
-   of torch's streams.  Without pending work, a call takes about 0.3
-   microseconds.  After a program's first torch.mps.Stream(), a call takes that
-   time for each of torch's 33 streams.  May be called from any thread, but not
-   inside of torch's dispatch queue.
+   of torch's streams.  May be called from any thread, but not inside of
+   torch's dispatch queue.
 
    Throws what torch::mps::synchronize() throws.
  */

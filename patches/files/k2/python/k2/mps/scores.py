@@ -27,7 +27,7 @@ class _PublicScores(torch.autograd.Function):
         return _k2.public_scores(ctx.arcs, scores)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # autograd does not record what C++ computes
     def backward(ctx, grad: torch.Tensor):
         return None, _k2.internal_scores(ctx.arcs, grad)
 
