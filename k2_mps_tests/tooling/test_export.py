@@ -187,7 +187,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a rebase in progress",
-            "has a rebase in progress",
+            "has an unfinished rebase",
             "git rebase -q -x false HEAD~2 || true",
         ),
         refused("a branch below the pin", "does not start from", "git reset -q --hard HEAD~3~"),

@@ -362,7 +362,7 @@ class Checkout:
         """
         operation = self.operation_in_progress()
         if operation or paths:
-            found = f"a {operation} in progress" if operation else f"{what}: {errors.some(paths)}"
+            found = f"an unfinished {operation}" if operation else f"{what}: {errors.some(paths)}"
             raise errors.K2mpsError(
                 f"{self.directory} has {found}",
                 # `git status` would say to continue a rebase that was killed.
