@@ -233,7 +233,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a file that becomes a symbolic link",
-            "modes of regular files",
+            "the edit 'diff --git a/run b/run' is not as git writes it",
             "rm run; ln -s CMakeLists.txt run; git commit -qam link",
         ),
         refused(
@@ -244,7 +244,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a binary edit",
-            "binary",
+            "a NUL byte in the edit 'diff --git a/k2/csrc/array.cu b/k2/csrc/array.cu'",
             "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary",
         ),
         refused(
