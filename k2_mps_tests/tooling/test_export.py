@@ -179,6 +179,11 @@ def refused(name: str, message: str, script: str):
             "uncommitted edits: k2/csrc/array.cu",
             "echo mine > k2/csrc/array.cu; git add --all",
         ),
+        refused(
+            "a file that differs from another patch's file in case",
+            "k2/csrc/mps/CONTEXT.mm of mps.patch is patches/files/k2/csrc/mps/context.mm of",
+            "cd k2/csrc/mps; echo > CONTEXT.mm; git add CONTEXT.mm; git commit -qm mps",
+        ),
         refused("an empty commit", "changes nothing", "git commit -q --allow-empty -m nothing"),
         refused(
             "a fixup! commit",
