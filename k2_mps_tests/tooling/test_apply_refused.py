@@ -125,6 +125,12 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             " git checkout -q master; git cherry-pick other~1 other || true;"
             " git add --all; git commit -qm picked",
         ),
+        refused(
+            "a commit that is still to be reverted",
+            "an unfinished revert",
+            f"{DIVERGED} git revert --no-edit HEAD~1 HEAD || true;"
+            " git add --all; git commit -qm reverted",
+        ),
     ],
 )
 def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script, status):
