@@ -21,6 +21,7 @@ IN_PROGRESS = {
     "cherry-pick": "git cherry-pick other || true",
     "merge": "git merge other || true",
     "revert": "git revert --no-edit HEAD~1 || true",
+    "am": "git format-patch -q --stdout other~1..other >am || true; git am -q am || true",
 }
 
 REFUSED, BUSY = 1, errors.BusyError.exit_code
@@ -114,15 +115,21 @@ def refused(name: str, message: str, script: str, status: int = REFUSED):
             "git branch k2-mps/mine",
         ),
         *(
-            refused(f"a {name} in progress", f"a {name} in progress", f"{DIVERGED}{begin}")
+            refused(f"an unfinished {name}", f"has an unfinished {name}", f"{DIVERGED}{begin}")
             for name, begin in IN_PROGRESS.items()
         ),
         refused(
             "a commit that is still to be picked",
-            "a cherry-pick in progress",
+            "an unfinished cherry-pick",
             f"{DIVERGED} git checkout -q other; echo > two; git add two; git commit -qm two;"
             " git checkout -q master; git cherry-pick other~1 other || true;"
             " git add --all; git commit -qm picked",
+        ),
+        refused(
+            "a commit that is still to be reverted",
+            "an unfinished revert",
+            f"{DIVERGED} git revert --no-edit HEAD~1 HEAD || true;"
+            " git add --all; git commit -qm reverted",
         ),
     ],
 )

@@ -179,6 +179,11 @@ def refused(name: str, message: str, script: str):
             "uncommitted edits: k2/csrc/array.cu",
             "echo mine > k2/csrc/array.cu; git add --all",
         ),
+        refused(
+            "a file that differs from another patch's file in case",
+            "k2/csrc/mps/CONTEXT.mm of mps.patch is patches/files/k2/csrc/mps/context.mm of",
+            "cd k2/csrc/mps; echo > CONTEXT.mm; git add CONTEXT.mm; git commit -qm mps",
+        ),
         refused("an empty commit", "changes nothing", "git commit -q --allow-empty -m nothing"),
         refused(
             "a fixup! commit",
@@ -187,7 +192,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a rebase in progress",
-            "has a rebase in progress",
+            "has an unfinished rebase",
             "git rebase -q -x false HEAD~2 || true",
         ),
         refused("a branch below the pin", "does not start from", "git reset -q --hard HEAD~3~"),
@@ -233,7 +238,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a file that becomes a symbolic link",
-            "modes of regular files",
+            "the edit 'diff --git a/run b/run' is not as git writes it",
             "rm run; ln -s CMakeLists.txt run; git commit -qam link",
         ),
         refused(
@@ -244,7 +249,7 @@ def refused(name: str, message: str, script: str):
         ),
         refused(
             "a binary edit",
-            "binary",
+            "a NUL byte in the edit 'diff --git a/k2/csrc/array.cu b/k2/csrc/array.cu'",
             "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary",
         ),
         refused(

@@ -106,7 +106,7 @@ def test_a_conflict_is_gits_and_export_ends_the_rebase(sandbox, k2):
     assert f"rebase --continue, --skip or --abort; after the last one, {export}" in message
     assert "--skip and --abort also discard other edits" in message
     status = sandbox.ok("status")
-    assert export in status and "a rebase is in progress" in status
+    assert export in status and "an unfinished rebase" in status
     assert "Better line" not in status  # upstream's commit is not the user's
     for command in (["export"], ["fold", MPS], ["rebase", "--onto", onto], ["apply"]):
         sandbox.fails(1, *command)

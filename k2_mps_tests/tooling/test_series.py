@@ -334,6 +334,13 @@ def test_a_new_file_of_two_patches_is_refused(patches):
     refuses(patches, "belongs to both")
 
 
+def test_new_files_whose_names_differ_only_in_case_are_refused(patches):
+    text = (patches / NEW).read_text()
+    (patches / NEW).write_text(text.replace("New-files:\n", "New-files:\n\tcmake/MPS.cmake\n"))
+    (patches / "files/cmake/MPS.cmake").write_text("option()\n")
+    refuses(patches, "cmake/mps.cmake of .* in other letters")
+
+
 def test_an_edit_of_a_file_that_a_patch_adds_is_refused(patches):
     text = (patches / ARRAY).read_text()
     (patches / ARRAY).write_text(text.replace("k2/csrc/no_newline.txt", "cmake/mps.cmake"))

@@ -5,6 +5,7 @@ k2's files, see patch_text.py.  `patches/files` has the new files, each at its p
 """
 
 import os
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -137,9 +138,11 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
     """Returns {path of a new file, in k2's tree: the name of the patch that adds the file}.
 
     Raises:
-      SeriesError: two patches add a file, or a patch edits a new file of its own group.
+      SeriesError: two patches add a file, or two new files have names that differ only in case, or
+        a patch edits a new file of its own group.
     """
     owned: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for patch in patches:
         for path in patch.edited:
             owner = owned.get(path)
@@ -158,7 +161,20 @@ def owners(patches: Iterable[patch_text.Patch], groups: dict[str, str]) -> dict[
                     next_command=f"delete {path} under New-files of one of them",
                 )
             owned[path] = patch.name
+            other = spellings.setdefault(folded(path), path)
+            if other != path:
+                raise errors.SeriesError(
+                    f"patches/files/{path} of {patch.name} is patches/files/{other} of"
+                    f" {owned[other]} in other letters",
+                    why="on most Macs, names that differ only in case are one file",
+                    next_command="give one of these files another name",
+                )
     return owned
+
+
+def folded(path: str) -> str:
+    """Returns the same text for paths that are one file on a Mac."""
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def paths_of(directory: Path) -> list[str]:

@@ -293,15 +293,18 @@ def _check_diff(patch: Patch) -> None:
     """Raises `SeriesError` if a diff has a line that git would not write."""
     name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
     if b"\0" in diff:
-        raise _malformed(name, line, "a NUL byte in the diff: patches are text")
+        before = diff[: diff.index(b"\0")]
+        reason = f"a NUL byte in the edit {_last_edit(before)!r}: patches are text"
+        raise _malformed(name, line + before.count(b"\n"), reason)
     while at < len(diff):
         match = _EDIT.match(diff, at)
         if not match:
+            end = (diff + b"\n").index(b"\n", at)
             raise _malformed(
                 name,
                 line,
-                "the edit of a file is expected here as git writes it: one plain path, modes"
-                " of regular files, full blob ids, hunks without titles",
+                f"the edit {_last_edit(diff[:end])!r} is not as git writes it: one plain path,"
+                " modes of regular files, full blob ids, hunks without titles",
             )
         path = os.fsdecode(match["path"])
         check_path(path, f"patches/{name}")
@@ -315,6 +318,14 @@ def _check_diff(patch: Patch) -> None:
             raise _malformed(name, where, "the hunk does not fit its header")
     if len(set(patch.edited)) != len(patch.edited):
         raise _malformed(name, patch.diff_line, "a file is edited twice")
+
+
+def _last_edit(diff: bytes) -> str:
+    """Returns the first line of the diff's last edit.
+
+    An error names this line, because the patch file may not exist yet.
+    """
+    return os.fsdecode(diff[max(0, diff.rfind(b"diff --git ")) :].split(b"\n", 1)[0])
 
 
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:

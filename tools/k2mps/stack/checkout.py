@@ -35,8 +35,6 @@ _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
-    # The commits that are still to be picked, after a `git commit` instead of --continue.
-    "sequencer": "cherry-pick",
 }
 
 # A line of git's list of a rebase that makes a commit of another commit.
@@ -349,10 +347,14 @@ class Checkout:
 
     def operation_in_progress(self) -> str:
         """Returns the name of the git command that the user must finish; empty if there is none."""
-        operations = (
-            command for name, command in _IN_PROGRESS.items() if (self.git_dir / name).exists()
-        )
-        return next(operations, "")
+        for name, command in _IN_PROGRESS.items():
+            if (self.git_dir / name).exists():
+                return command
+        # After a `git commit` instead of --continue, only the list of further commits is left.
+        with contextlib.suppress(FileNotFoundError):
+            todo = (self.git_dir / "sequencer/todo").read_bytes()
+            return "revert" if todo.startswith(b"revert") else "cherry-pick"
+        return ""
 
     def check_at_rest(self, paths: Sequence[str] = (), what: str = "uncommitted edits") -> None:
         """Raises an error if a git command is unfinished, or if `paths` is not empty.
@@ -362,7 +364,7 @@ class Checkout:
         """
         operation = self.operation_in_progress()
         if operation or paths:
-            found = f"a {operation} in progress" if operation else f"{what}: {errors.some(paths)}"
+            found = f"an unfinished {operation}" if operation else f"{what}: {errors.some(paths)}"
             raise errors.K2mpsError(
                 f"{self.directory} has {found}",
                 # `git status` would say to continue a rebase that was killed.

@@ -87,7 +87,7 @@ def _operation(current: Transaction) -> tuple[str, str]:
     onto = rebase_target(checkout, current.pin.commit)
     if onto and onto != current.pin.commit:
         advice += f"; after the last --continue, k2mps export --onto {onto[:12]}"
-    return f"a {operation} is in progress", advice
+    return f"an unfinished {operation}", advice
 
 
 def _details_of_edits(differences: Differences, exchanged: Sequence[str]) -> list[str]:

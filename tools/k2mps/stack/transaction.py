@@ -12,7 +12,6 @@ to be in the branch.
 import contextlib
 import functools
 import os
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -468,10 +467,6 @@ def _is_another_name(root: Path, path: str, files: Mapping[str, File]) -> bool:
     """
     with contextlib.suppress(FileNotFoundError):
         for other in files:
-            if _folded(other) == _folded(path):
+            if patch_folder.folded(other) == patch_folder.folded(path):
                 return os.path.samefile(root / other, root / path)
     return False
-
-
-def _folded(path: str) -> str:
-    return unicodedata.normalize("NFC", path).casefold()
