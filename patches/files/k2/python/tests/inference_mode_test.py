@@ -108,7 +108,8 @@ class TestInferenceMode(unittest.TestCase):
                     k2.Fsa.from_fsas([fsas[1]]),
                     k2.index_fsa(fsas, first),
                     k2.cat([fsas, fsas]),
-                    k2.intersect(k2.arc_sort(fsas), k2.arc_sort(fsas)),
+                    k2.intersect(k2.arc_sort(fsas), k2.arc_sort(fsas),
+                                 treat_epsilons_specially=False),
                     fsas.clone(),
                 ]
                 all_made[-1].scores = fsas.scores * 2
