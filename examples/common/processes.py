@@ -16,10 +16,18 @@ from common.speech import Batch
 from k2_mac import gpu
 
 
+def count(text: str) -> int:
+    """Reads a number of 1 or more from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
 def add_world_size(parser: argparse.ArgumentParser) -> None:
     """Adds the option --world-size."""
     parser.add_argument(
-        "--world-size", type=int, default=1, help="processes, each with a share of every batch"
+        "--world-size", type=count, default=1, help="processes, each with a share of every batch"
     )
 
 

@@ -39,7 +39,10 @@ def main(
       recognise: called as recognise(model, batch); returns the phones of each utterance.
       steps, learning_rate: the defaults of the options.
     """
-    options = _parser(description, steps, learning_rate).parse_args()
+    parser = _parser(description, steps, learning_rate)
+    options = parser.parse_args()
+    if options.batch < options.world_size:
+        parser.error("--batch needs an utterance for each process of --world-size")
     processes.start(_run, (make_model, loss_of, recognise), options)
 
 
@@ -72,13 +75,18 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
     add_device(ans)
     processes.add_world_size(ans)
     ans.add_argument("--seed", type=int, default=1, help="the seed of the weights and the data")
-    ans.add_argument("--steps", type=int, default=steps, help="how long to train, in batches")
     ans.add_argument(
-        "--stop-after", type=int, metavar="STEPS", help="stop early; --resume continues from there"
+        "--steps", type=processes.count, default=steps, help="how long to train, in batches"
+    )
+    ans.add_argument(
+        "--stop-after",
+        type=processes.count,
+        metavar="STEPS",
+        help="stop early; --resume continues from there",
     )
     ans.add_argument(
         "--save-every",
-        type=int,
+        type=processes.count,
         default=50,
         metavar="STEPS",
         help="how often to write a checkpoint",
@@ -86,8 +94,12 @@ def _parser(description: str, steps: int, learning_rate: float) -> argparse.Argu
     ans.add_argument(
         "--resume", action="store_true", help="continue from the checkpoint in the folder"
     )
-    ans.add_argument("--batch", type=int, default=16, help="utterances a batch, of all processes")
-    ans.add_argument("--held-out", type=int, default=64, help="utterances for the error rate")
+    ans.add_argument(
+        "--batch", type=processes.count, default=16, help="utterances a batch, of all processes"
+    )
+    ans.add_argument(
+        "--held-out", type=processes.count, default=64, help="utterances for the error rate"
+    )
     ans.add_argument("--learning-rate", type=float, default=learning_rate)
     return ans
 

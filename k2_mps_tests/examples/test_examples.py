@@ -133,6 +133,17 @@ def test_each_process_chooses_its_gpu(monkeypatch, device, chosen, local_rank):
     assert done == [*[number] * chosen, *begun]
 
 
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        (["--batch", 1, "--world-size", 2], "--batch needs an utterance for each process"),
+        (["--stop-after", 0], "--stop-after: must be 1 or more"),
+    ],
+)
+def test_options_that_leave_nothing_to_train_on_are_refused(run, tmp_path, options, reason):
+    assert reason in run("ctc.py", tmp_path, *options, status=2)
+
+
 @pytest.mark.parametrize("name", ["ctc", "transducer"])
 def test_a_resumed_run_gives_bit_for_bit_identical_weights(run, tmp_path, name):
     options = ["--steps", 6, "--batch", 4, "--save-every", 2, "--held-out", 2]
