@@ -85,6 +85,10 @@ def _labels(
     _check(not targets.is_floating_point(), f"targets must be integers. Given: {targets.dtype}")
     rows = targets.cpu()
     if rows.ndim == 2:
+        _check(
+            len(rows) == len(lengths),
+            f"targets must have a row for each of {len(lengths)} sequences. Given: {len(rows)}",
+        )
         rows = [row[:n].tolist() for row, n in zip(rows, lengths)]
     else:
         _check(

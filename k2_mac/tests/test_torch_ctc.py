@@ -128,6 +128,11 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
         (lambda: _call(lengths=torch.ones(4)), "target_lengths must be integers"),
         (lambda: _call(targets=torch.ones(4)), "targets must be integers"),
         (lambda: _call(targets=torch.ones(4, dtype=torch.int32)), "targets has 4 labels, and"),
+        (lambda: _call(targets=_targets(0)[:-1]), "targets must have a row for each of"),
+        (
+            lambda: _call(targets=torch.cat([_targets(0)] * 2)),
+            "targets must have a row for each of",
+        ),
         (lambda: _call(targets=_targets(0) + 3), "labels must be within [0, 5] and not the blank"),
         (lambda: _call(targets=_targets(0) - 1), "labels must be within [0, 5] and not the blank"),
         (lambda: _call(reduction="max"), "max is not a valid value for reduction"),
