@@ -73,6 +73,7 @@ NEW = "patches/python-add-only-new-files.patch"
         (MPS, ")\n", ")\n\n", "", "whitespace"),
         ("patches/series", "python-add", "../x.patch\npython-add", "../x.patch", "form"),
         (MPS, ")\n", ")\n#ifdef __CUDA_ARCH__\n", "#ifdef __CUDA_ARCH__", "hip"),
+        (MPS, ")\n", f")\n#{LONG}\n", f"#{LONG}", "width"),
     ],
 )
 def test_a_finding_is_at_its_line(sound, path, old, new, line, check):

@@ -21,6 +21,9 @@ from k2mps.series.series_file import first_status, is_for_k2
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
+# k2's style allows so many columns.  k2's own checkers do not read all of these files.
+_WIDTH = 80
+_SOURCES = (".h", ".cu", ".cc", ".mm", ".metal", ".py", ".cmake")
 # An Upstream-Status is followed by a reason, or by a link to the pull request.
 _REASON = re.compile(r"(Pending|Inappropriate) \(\S.*\)")
 _LINK = re.compile(r"(Submitted|Accepted) https://\S+")
@@ -59,7 +62,8 @@ def lint(project: Project) -> list[Finding]:
         findings += [Finding(f"patches/{patch.name}", *fault) for fault in _patch(patch)]
     files = {path: file.content for path, file in series.files.items()}
     for path, content in files.items():
-        findings += [Finding(f"patches/files/{path}", *fault) for fault in _new_file(content)]
+        faults = (*_new_file(content), *_wide(path, content))
+        findings += [Finding(f"patches/files/{path}", *fault) for fault in faults]
     findings += _misnamed(files)
     if not problems:  # A patch that cannot be read may change what later patches edit.
         findings += _old_ids(series)
@@ -151,6 +155,15 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
         yield len(lines), "whitespace", "the last line has no newline"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"
+
+
+def _wide(path: str, content: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yields a finding for each line of a new source file that is wider than k2's lines."""
+    if not path.endswith(_SOURCES):
+        return
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), start=1):
+        if len(line) > _WIDTH and "http" not in line:
+            yield number, "width", f"the line has {len(line)} columns; k2 allows {_WIDTH}"
 
 
 def _misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
