@@ -114,3 +114,53 @@ def test_only_the_failed_command_buffer_is_reported():
                 _wait()
             kernels = ("k2 mutual_information_forward", "k2 mutual_information_backward")
             assert f"complete {', '.join(kernels)}: " in str(caught.value)
+
+
+def _fails(call):
+    """Calls a function of which the GPU completes no command buffer."""
+    torch.mps.synchronize()
+    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
+        call()
+        _wait()
+
+
+def _dense(num_frames=6):
+    log_probs = torch.randn(2, num_frames, 5, generator=torch.Generator().manual_seed(0))
+    segments = torch.tensor([[0, 0, num_frames], [1, 0, num_frames - 1]], dtype=torch.int32)
+    return k2.DenseFsaVec(log_probs.log_softmax(-1).to("mps"), segments)
+
+
+def test_a_stream_decoder_is_right_after_a_failure():
+    def decoder():
+        graph = k2.create_fsa_vec([k2.ctc_topo(4)]).to("mps")
+        return k2.OnlineDenseIntersecter(graph, 2, 8.0, 4.0, 2, 20)
+
+    expected, _ = decoder().decode(_dense(), [None, None])
+    failed = decoder()
+    for _ in range(2):  # before the decoder has tables, and after it has made them
+        _fails(lambda: failed.decode(_dense(), [None, None]))
+        lattice, _ = failed.decode(_dense(), [None, None])
+        assert_equal(lattice, expected.to("cpu"))
+
+
+def test_an_index_of_a_graph_is_made_again_after_a_failure():
+    def loss(graph):
+        return k2.ctc_loss(graph, _dense(), reduction="none")
+
+    graphs = [k2.ctc_graph([[1, 2], [3]], device="mps") for _ in range(2)]
+    for graph in graphs:
+        graph.labels[:] = graph.labels.clone()  # so the GPU makes the index
+    _fails(lambda: loss(graphs[1]))
+    assert_equal(loss(graphs[1]), loss(graphs[0]).cpu())
+
+
+def test_scores_are_made_again_after_a_failure():
+    def lattice():
+        return k2.intersect_dense(k2.ctc_graph([[1, 2], [3]], device="mps"), _dense(), 10.0)
+
+    def scores(lattice):
+        return lattice.get_forward_scores(use_double_scores=True, log_semiring=True)
+
+    expected, failed = lattice(), lattice()
+    _fails(lambda: scores(failed))
+    assert_equal(scores(failed), scores(expected).cpu())

@@ -427,9 +427,8 @@ std::unique_ptr<FramedLattice> EmitPruned(const PrunedBatch &batch,
 }  // namespace
 
 std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
-    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
-    float output_beam, int32_t min_active, int32_t max_active,
-    bool allow_partial, std::string *why_host, int32_t groups) {
+    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows,
+    const PrunedOptions &options, std::string *why_host, int32_t groups) {
   NVTX_RANGE(K2_FUNC);
   why_host->clear();
   const int32_t num_seqs = b_fsas.shape.Dim0();
@@ -437,10 +436,11 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
   // kernels cannot compute with the beams.
   if (num_seqs < 1 || num_rows < 1 || a_fsas.NumElements() == 0 ||
       (NumGraphs(a_fsas) != 1 && NumGraphs(a_fsas) != num_seqs) ||
-      !TakesBeams(search_beam, output_beam, min_active, max_active))
+      !TakesOptions(options))
     return nullptr;
-  PrunedBatch batch(PrunedProblem(a_fsas, num_seqs, num_rows, max_active),
-                    groups, ToTorch(a_fsas.values));
+  PrunedBatch batch(
+      PrunedProblem(a_fsas, num_seqs, num_rows, options.max_active), groups,
+      ToTorch(a_fsas.values));
   if (!PreferPrunedMetal(batch, b_fsas.shape.TotSize(1))) return nullptr;
 
   FsaVec graphs = AsFsaVec(a_fsas);
@@ -459,12 +459,7 @@ std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
   params.num_states = static_cast<int32_t>(batch.problem.num_states);
   params.stride = b_fsas.scores.ElemStride0();
   params.num_columns = b_fsas.scores.Dim1();
-  params.min_active = min_active;
-  params.max_active = max_active;
-  params.allow_partial = allow_partial;
-  params.search_beam = search_beam;
-  // MultiGraphDenseIntersectPruned does the same; a comment there says why.
-  params.output_beam = std::min(output_beam, std::numeric_limits<float>::max());
+  SetOptions(options, &params);
 
   const torch::optional<Totals> totals = SearchPruned(&batch, why_host);
   if (!totals.has_value()) return nullptr;

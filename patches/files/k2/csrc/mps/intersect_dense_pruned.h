@@ -28,6 +28,13 @@
 
 namespace k2 {
 
+// Arguments of IntersectDensePruned(), which OnlineDenseIntersecter has, too.
+struct PrunedOptions {
+  float search_beam, output_beam;
+  int32_t min_active, max_active;
+  bool allow_partial;
+};
+
 /* IntersectDensePruned() on the GPU.  The lattice is bit for bit the CPU's
    lattice.
 
@@ -39,8 +46,6 @@ namespace k2 {
    @param [in] b_fsas      Scores of frames, on device mps.
    @param [in] num_rows    The number of rows of b_fsas that the longest
                            sequence has.
-   @param [in] search_beam, output_beam, min_active, max_active, allow_partial
-                           As for IntersectDensePruned().
    @param [out] why_host   If the function returns nullptr although the GPU was
                            estimated to be faster, the reason; else "".
    @param [in] groups      How many threadgroups work on a sequence.  If 0, the
@@ -52,9 +57,8 @@ namespace k2 {
              the input, or the kernels cannot compute with the scores or beams.
  */
 std::unique_ptr<FramedLattice> IntersectDensePrunedMps(
-    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows, float search_beam,
-    float output_beam, int32_t min_active, int32_t max_active,
-    bool allow_partial, std::string *why_host, int32_t groups = 0);
+    FsaVec &a_fsas, DenseFsaVec &b_fsas, int32_t num_rows,
+    const PrunedOptions &options, std::string *why_host, int32_t groups = 0);
 
 }  // namespace k2
 

@@ -107,6 +107,10 @@ inline Arguments Join(Arguments arguments, const Arguments &more) {
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const Arguments &arguments);
 
+// Returns how many launches the GPU has failed to complete so far.  If the
+// number has changed, what an earlier launch has written may be wrong.
+uint64_t NumFailures();
+
 // The arguments that all launches of a kernel have passed.  Bit i of a number
 // stands for the argument with the number i.
 struct PassedArguments {

@@ -175,7 +175,8 @@ class Pipelines {
     dispatch_release(data);
     if (library == nil)
       K2_LOG(WARNING) << "Metal cannot load the compiled " << name
-                      << ".metal and compiles its text: " << TextOf(error).c_str();
+                      << ".metal and compiles its text: "
+                      << TextOf(error).c_str();
     return library;
   }
 

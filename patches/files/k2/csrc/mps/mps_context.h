@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_MPS_CONTEXT_H_
 #define K2_CSRC_MPS_MPS_CONTEXT_H_
 
+#include <stdexcept>
+
 #include "k2/csrc/context.h"
 #include "k2/csrc/log.h"
 #include "torch/all.h"
@@ -106,13 +108,13 @@ void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
 inline bool HasMps() { return false; }
 
 inline ContextPtr GetMpsContext() {
-  K2_LOG(FATAL) << "k2 was not built with MPS. Please build it with "
-                   "-DK2_WITH_MPS=ON on an Apple device.";
-  return nullptr;
+  throw std::runtime_error(
+      "k2 was not built with MPS. Please build it with -DK2_WITH_MPS=ON on an "
+      "Apple device.");
 }
 
-// The following functions are called for a tensor or a region on mps, and die
-// in GetMpsContext().
+// The following functions are called for a tensor or a region on mps, and
+// GetMpsContext() throws.
 
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();

@@ -21,9 +21,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/mps/gpu_array.h"
+#include "k2/csrc/mps/intersect_dense_pruned.h"
 #include "k2/csrc/mps/kernels/pruned.h"
 #include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
@@ -43,10 +45,20 @@ inline int64_t PrunedThreads(int32_t groups) {
 
 // Returns whether the kernels can compute with these arguments of
 // intersect_dense_pruned, and the host's checks would not refuse them.
-inline bool TakesBeams(float search_beam, float output_beam, int32_t min_active,
-                       int32_t max_active) {
-  return search_beam >= PrunedSmallestBeam() && search_beam <= 1e30f &&
-         output_beam > 0 && min_active >= 0 && max_active > min_active;
+inline bool TakesOptions(const PrunedOptions &options) {
+  return options.search_beam >= PrunedSmallestBeam() &&
+         options.search_beam <= 1e30f && options.output_beam > 0 &&
+         options.min_active >= 0 && options.max_active > options.min_active;
+}
+
+inline void SetOptions(const PrunedOptions &options, PrunedParams *params) {
+  params->search_beam = options.search_beam;
+  // MultiGraphDenseIntersectPruned does the same; a comment there says why.
+  params->output_beam =
+      std::min(options.output_beam, std::numeric_limits<float>::max());
+  params->min_active = options.min_active;
+  params->max_active = options.max_active;
+  params->allow_partial = options.allow_partial;
 }
 
 // The size of a batch, as far as the host knows it without a wait.
@@ -88,10 +100,10 @@ struct PrunedProblem {
   // Returns how many threadgroups work on each of `at_once` sequences: `asked`,
   // or if `asked` is 0, the number that should be fastest.  With several
   // threadgroups, each step needs a dispatch, and a dispatch costs about as
-  // much as a round.  So one threadgroup is faster for small frames.  For larger frames
-  // of a few sequences, it is best to take all arcs of a frame in one round.
-  // For more sequences, fewer threadgroups and more rounds are better, because
-  // threadgroups wait for room in a core.
+  // much as a round.  So one threadgroup is faster for small frames.  For
+  // larger frames of a few sequences, it is best to take all arcs of a frame in
+  // one round.  For more sequences, fewer threadgroups and more rounds are
+  // better, because threadgroups wait for room in a core.
   int32_t Groups(int32_t asked, int64_t at_once) const {
     constexpr int64_t kFewestArcs = 3072, kFewestCores = 2, kMostOfCore = 6,
                       kMostThreads = int64_t{kPrMaxSimdgroups} * kSimdWidth,
@@ -104,9 +116,8 @@ struct PrunedProblem {
   }
 };
 
-// How many arcs of a frame stay in the lattice, at most, as far as the memory of
-// a first try is estimated.  A lattice with more arcs is made again, with the
-// memory that it needs.
+// The estimate of how many arcs of a frame stay in the lattice.  A lattice with
+// more arcs is made again, with the memory that it needs.
 constexpr int64_t kPrunedExpectedArcs = 500;
 
 // The most memory that a batch or a chunk may take in addition to its results,

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "k2/csrc/mps/gpu_array.h"
@@ -229,26 +230,14 @@ void PrunedStreams::Batch::Emit(const PrunedStreamEmit &emit,
                mps::Out(kStreamArcMap, arc_map), mps::In(kStreamEmit, emit)});
 }
 
-PrunedStreams::PrunedStreams(FsaVec &graph, int32_t num_streams,
-                             float search_beam, float output_beam,
-                             int32_t min_active, int32_t max_active,
-                             bool allow_partial)
-    : graph_(graph),
-      num_streams_(num_streams),
-      search_beam_(search_beam),
-      // MultiGraphDenseIntersectPruned does the same; a comment there says why.
-      output_beam_(std::min(output_beam, std::numeric_limits<float>::max())),
-      min_active_(min_active),
-      max_active_(max_active),
-      allow_partial_(allow_partial) {}
-
 // Sets batch->room (the numbers of states and arcs for which each sequence gets
 // memory) and the kernels' parameters.  Returns false if the memory of all
 // sequences would exceed kPrunedMaxBytes.
 bool PrunedStreams::Fit(Batch *batch) {
   const int32_t most_frames =
       *std::max_element(batch->num_frames.begin(), batch->num_frames.end());
-  PrunedProblem problem(graph_, batch->num_seqs, most_frames + 1, max_active_);
+  PrunedProblem problem(graph_, batch->num_seqs, most_frames + 1,
+                        options_.max_active);
   const int64_t active = rings_ * problem.active,
                 leaving = rings_ * problem.leaving;
   int64_t states = 2, arcs = 2, num_rows = 0;
@@ -281,11 +270,7 @@ bool PrunedStreams::Fit(Batch *batch) {
   params.shared_graph = 1;
   params.num_states = static_cast<int32_t>(problem.num_states);
   params.stride = params.num_columns;
-  params.min_active = min_active_;
-  params.max_active = max_active_;
-  params.allow_partial = allow_partial_;
-  params.search_beam = search_beam_;
-  params.output_beam = output_beam_;
+  SetOptions(options_, &params);
   room.SetParams(&params);
   params.streaming = 1;
   return true;
@@ -294,12 +279,15 @@ bool PrunedStreams::Fit(Batch *batch) {
 void PrunedStreams::Allocate(Batch *batch) {
   const PrunedParams &params = batch->params;
   const int32_t n = batch->num_seqs;
-  if (!tables_.defined()) {
+  // Decode() puts the tables back after a chunk without errors.  After an error
+  // of a kernel, of Metal or of an allocation, they may have entries.
+  torch::Tensor tables = std::exchange(tables_, torch::Tensor());
+  if (!tables.defined()) {
     const int32_t num_pairs = 2 * params.num_states * num_streams_;
-    tables_ = GpuTensor<int32_t>(2 * int64_t{num_pairs});
+    tables = GpuTensor<int32_t>(2 * int64_t{num_pairs});
     mps::Launch("pruned", "start_pruned",
                 mps::GridOf(std::min(num_pairs, 1 << 16)),
-                {mps::Out(kPrunedTable, tables_),
+                {mps::Out(kPrunedTable, tables),
                  mps::Out(kPrunedInfos, GpuTensor<int32_t>(1)),
                  mps::In(kPrunedDispatch, PrunedStartParams{num_pairs, 0})});
   }
@@ -315,7 +303,7 @@ void PrunedStreams::Allocate(Batch *batch) {
   batch->state_begins = ToTorch(state_begins);
   batch->leaving_begins = ToTorch(leaving_begins);
   batch->memory = batch->room.Allocate(
-      tables_, GpuTensor<int32_t>(n * kPrNumInfos), n, n, params.num_rows);
+      tables, GpuTensor<int32_t>(n * kPrNumInfos), n, n, params.num_rows);
 }
 
 void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
@@ -329,7 +317,7 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     load.from_row = from_row;
     load.to_row = batch.row_begins[i];
     load.stride = b_fsas.scores.ElemStride0();
-    load.beam = FloatAsInt(load.is_new ? search_beam_ : stream.beam);
+    load.beam = FloatAsInt(load.is_new ? options_.search_beam : stream.beam);
     load.base = batch.Base(i);
     load.first_frame = stream.FirstFrame();
     std::copy_n(stream.num_states, kPrSaved, load.num_states);
@@ -341,7 +329,7 @@ void PrunedStreams::Load(const Batch &batch, DenseFsaVec &b_fsas) {
     mps::Launch(
         kPrunedStream, "load_stream",
         mps::GridOf(std::min<int64_t>(most, 1 << 16)),
-        {mps::In(kStreamSaved, load.is_new ? tables_ : stream.saved),
+        {mps::In(kStreamSaved, load.is_new ? batch.memory.table : stream.saved),
          mps::In(kStreamChunk, ToTorch(b_fsas.scores)),
          mps::In(kStreamLeavingBegins, batch.leaving_begins),
          mps::Out(kStreamRings, batch.memory.rings),
@@ -390,7 +378,7 @@ bool PrunedStreams::MakeBatch(
       num_seqs != static_cast<int32_t>(streams.size()) ||
       num_seqs != static_cast<int32_t>(num_frames.size()) ||
       graph_.NumElements() == 0 || graph_.Dim0() != 1 ||
-      !TakesBeams(search_beam_, output_beam_, min_active_, max_active_))
+      !TakesOptions(options_))
     return false;
   batch->num_seqs = num_seqs;
   batch->num_frames = num_frames;
@@ -410,7 +398,7 @@ bool PrunedStreams::ChooseGroups(int32_t asked, int32_t num_rows, bool all_new,
   const int32_t most_frames =
       *std::max_element(batch->num_frames.begin(), batch->num_frames.end());
   const PrunedProblem problem(graph_, batch->num_seqs, most_frames + 1,
-                              max_active_);
+                              options_.max_active);
   batch->groups = problem.Groups(asked, batch->num_seqs);
   const int64_t rounds =
       problem.RoundsOfFrame(batch->groups) * (most_frames + 1);
@@ -473,8 +461,10 @@ std::unique_ptr<PrunedChunk> PrunedStreams::Decode(
     int32_t errors = 0;
     for (int32_t i = 0; i < batch.num_seqs; ++i)
       errors |= infos[i * kPrNumInfos + kPrError];
-    if (errors == 0) return Finish(batch, infos, why_host);
-    tables_ = torch::Tensor();  // the old tables still have entries
+    if (errors == 0) {
+      tables_ = batch.memory.table;
+      return Finish(batch, infos, why_host);
+    }
     if (errors & ~(kPrSmallRings | kPrSmallOutput)) {
       *why_host = kPrunedScores;
       return nullptr;

@@ -26,6 +26,7 @@
 
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/intersect_dense_pruned.h"
+#include "k2/csrc/mps/intersect_dense_pruned.h"
 #include "k2/csrc/mps/kernels/pruned_stream.h"
 #include "torch/all.h"
 
@@ -77,9 +78,9 @@ class PrunedStreams {
                          Dim0() == 1.
      The other arguments are those of OnlineDenseIntersecter.
    */
-  PrunedStreams(FsaVec &graph, int32_t num_streams, float search_beam,
-                float output_beam, int32_t min_active, int32_t max_active,
-                bool allow_partial);
+  PrunedStreams(FsaVec &graph, int32_t num_streams,
+                const PrunedOptions &options)
+      : graph_(graph), num_streams_(num_streams), options_(options) {}
 
   /* Decodes a chunk of each stream.  The host waits once.  If the estimated
      memory was not enough, the GPU starts again with more memory, and the host
@@ -129,9 +130,7 @@ class PrunedStreams {
 
   FsaVec graph_;
   int32_t num_streams_;
-  float search_beam_, output_beam_;
-  int32_t min_active_, max_active_;
-  bool allow_partial_;
+  PrunedOptions options_;
   std::mutex mutex_;
   torch::Tensor tables_;  // see PrunedMemory; has no entries between chunks
   int64_t rings_ = 1;     // multiplies the estimated memory of the rings

@@ -42,7 +42,7 @@ void RefuseFork() {
   static_cast<void>(noted);
   if (is_forked)
     throw std::runtime_error(
-        "mps was used before fork(), and cannot be in the child: start "
+        "mps was used before fork(), and cannot be used in the child: start "
         "processes by spawn or forkserver, or leave all on the CPU there");
 }
 

@@ -75,7 +75,7 @@ torch::Tensor SwooshBackwardMps(const torch::Tensor &y_grad,
 
 #if !K2_WITH_MPS
 
-// GetMpsContext() dies with the message that k2 was not built with MPS.
+// GetMpsContext() throws an error which says that k2 was not built with MPS.
 
 inline torch::Tensor SwooshMps(SwooshKind, torch::Tensor) {
   GetMpsContext();

@@ -87,12 +87,13 @@ class TestMpsDevice(unittest.TestCase):
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # if the child waited, it would wait forever
+            status = 1
             try:
                 fsas.get_forward_scores(True, True)
-                status = 1
             except RuntimeError as error:
                 status = 0 if 'start processes by spawn' in str(error) else 2
-            os._exit(status)
+            finally:
+                os._exit(status)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
 
     def test_gradients(self):

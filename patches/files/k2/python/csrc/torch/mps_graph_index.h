@@ -20,6 +20,7 @@
 #define K2_PYTHON_CSRC_TORCH_MPS_GRAPH_INDEX_H_
 
 #include "k2/csrc/mps/graph_index.h"
+#include "k2/csrc/mps/metal.h"
 #include "k2/python/csrc/torch.h"
 
 // Binds the functions that k2/python/k2/mps/graph_index.py calls.
@@ -43,6 +44,7 @@ inline void PybindMpsGraphIndex(py::module &m) {
       NoGil());
   m.def("mps_reserve_graph_index", &k2::ReserveGraphIndex, NoGil());
   m.def("mps_graph_index", &k2::GraphIndexMps, NoGil());
+  m.def("mps_num_failures", &k2::mps::NumFailures);
 #endif  // K2_WITH_MPS
 }
 

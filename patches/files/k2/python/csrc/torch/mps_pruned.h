@@ -37,8 +37,9 @@ inline void PybindMpsPruned(py::module &m) {
          int32_t max_active, bool allow_partial, int32_t groups) {
         std::string why_host;
         auto lattice = k2::IntersectDensePrunedMps(
-            a_fsas, b_fsas, num_rows, search_beam, output_beam, min_active,
-            max_active, allow_partial, &why_host, groups);
+            a_fsas, b_fsas, num_rows,
+            {search_beam, output_beam, min_active, max_active, allow_partial},
+            &why_host, groups);
         return std::make_pair(std::move(lattice), why_host);
       },
       py::arg("a_fsas"), py::arg("b_fsas"), py::arg("num_rows"),

@@ -47,7 +47,14 @@ inline void PybindMpsPrunedStream(py::module &m) {
   // The bound functions touch no Python object, so they release the GIL.
   py::class_<PrunedStreams> streams(m, "MpsPrunedStreams");
   streams.def(
-      py::init<k2::FsaVec &, int32_t, float, float, int32_t, int32_t, bool>(),
+      py::init([](k2::FsaVec &graph, int32_t num_streams, float search_beam,
+                  float output_beam, int32_t min_active, int32_t max_active,
+                  bool allow_partial) {
+        return std::make_unique<PrunedStreams>(
+            graph, num_streams,
+            k2::PrunedOptions{search_beam, output_beam, min_active, max_active,
+                              allow_partial});
+      }),
       py::arg("graph"), py::arg("num_streams"), py::arg("search_beam"),
       py::arg("output_beam"), py::arg("min_active_states"),
       py::arg("max_active_states"), py::arg("allow_partial"));

@@ -29,7 +29,7 @@ from k2.mps.graph_index import graph_index
 from k2.mps import not_taken
 
 
-def prefers_metal(fsas) -> bool:
+def in_metal(fsas) -> bool:
     '''Return whether the GPU is faster than the host for an FsaVec.
 
     The functions below may be called only if the result is True.
@@ -104,6 +104,8 @@ def _scores(fsas, log_semiring: bool, *, forward: bool,
     # If scores change, an Fsa forgets the entries of its cache that have
     # "score" in their name.
     suffix = '_log' if log_semiring else '_tropical'
+    # If the GPU has failed since scores were made, they may be wrong.
+    suffix += f'_{_k2.mps_num_failures()}'
     names = {way: f'metal_{way}_scores{suffix}' for way in wanted}
     cache = fsas._cache
     missing = {way: wanted[way] and names[way] not in cache for way in wanted}

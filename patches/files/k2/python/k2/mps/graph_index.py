@@ -54,6 +54,7 @@ class GraphIndex:
             index now.
         '''
         self._version = _version(fsas)
+        self._num_failures = _k2.mps_num_failures()
         self._labels: Optional[Tuple[int, int]] = None
         # A copy of index.labels, and the event after which it is complete.
         self._copy: Optional[torch.Tensor] = None
@@ -66,7 +67,10 @@ class GraphIndex:
 
     def is_of(self, fsas) -> bool:
         '''Return whether the labels of an FsaVec are still those that the index
-        was made from.'''
+        was made from.  If the GPU has failed since, return False, because the
+        index may be wrong.'''
+        if self._num_failures != _k2.mps_num_failures():
+            return False
         return self._version == _version(fsas)
 
     def fill(self) -> None:

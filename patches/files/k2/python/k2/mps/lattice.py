@@ -120,10 +120,12 @@ def state_batches(fsa) -> k2.RaggedTensor:
 
 
 def _cached(fsa, name: str) -> k2.RaggedTensor:
+    # If the GPU has failed since the result was made, it may be wrong.
+    key = f'{name}_{_k2.mps_num_failures()}'
     cache = fsa._cache
-    if name not in cache:
-        cache[name] = getattr(cache[_LATTICE], name)()
-    return cache[name]
+    if key not in cache:
+        cache[key] = getattr(cache[_LATTICE], name)()
+    return cache[key]
 
 
 def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
