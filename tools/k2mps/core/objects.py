@@ -20,8 +20,8 @@ EXECUTABLE_MODE = "100755"
 MODES = (FILE_MODE, EXECUTABLE_MODE)
 TREE_MODE = "040000"
 
-# The author and committer of a commit of which only the tree matters.
 _SLASH = re.compile("/")
+# The author and committer of a commit of which only the tree matters.
 _NOBODY = f"{IDENTITY_NAME} <{IDENTITY_EMAIL}> 0 +0000"
 
 _CONFIGURATION = f"""\
