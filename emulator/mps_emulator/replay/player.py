@@ -93,9 +93,9 @@ class Player:
 class Sequence:
     """All dispatches and copies of a recording, to run one after another.
 
-    Between the commands, further copies repeat the writes of torch's operators and of the CPU.
-    Writes to a buffer before its first command need no copy: the buffer has the written contents
-    from the beginning.
+    Between the commands, further copies repeat the writes of torch's operators and of the CPU.  A
+    buffer begins with what was written into it before the first command that uses it, so these
+    writes need no copy.
 
     Attributes:
       steps: [(command, function that runs the step)].  The command is None if the step is

@@ -154,7 +154,7 @@ def _further_arguments(name):
     if name.startswith(("air.clz.", "air.ctz.")):
         return ["false"]  # zero is allowed
     if name.startswith("air.atomic.") and name != "air.atomic.fence":
-        # The relaxed order; the scope, a threadgroup or the device; volatile.
+        # The order is relaxed, the scope is a threadgroup or the device, the access is volatile.
         return ["0", "1" if ".local." in name else "2", "true"]
     return []
 
@@ -255,7 +255,7 @@ class Modules:
 
 
 def _without_newer(line):
-    """Removes what LLVM 14 does not know and what AIR does not need from a line."""
+    """Removes from a line what LLVM 14 does not know, and what AIR does not need."""
     line = re.sub(r";.*$| #\d+$|, addrspace\(5\)$", "", line).rstrip()
     if _NOTES.search(line):
         return ""
