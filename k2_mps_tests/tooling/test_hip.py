@@ -86,7 +86,7 @@ def test_each_patch_of_a_header_compiles_for_hips_device(k2, torch, tmp_path, na
     assert headers.errors_in(ported(k2, commit, tmp_path), tuple(names), torch) == ""
 
 
-@pytest.mark.parametrize("patch", filter(with_device_code, SERIES), ids=lambda patch: patch.name)
+@pytest.mark.parametrize("patch", [*filter(with_device_code, SERIES)], ids=lambda patch: patch.name)
 def test_the_device_code_of_each_patch_calls_no_host_code(k2, torch, tmp_path, patch):
     commits = git(k2, "log", "--format=%H %s", "k2-mps").splitlines()
     [commit] = [line[:40] for line in commits if line[41:] == patch.subject]
