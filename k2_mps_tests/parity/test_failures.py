@@ -44,6 +44,14 @@ def _wait():
     k2.RaggedTensor([[1.0], [2.0]], device="mps").sum()
 
 
+def _fails(call):
+    """Calls a function of which the GPU completes no command buffer."""
+    torch.mps.synchronize()
+    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
+        call()
+        _wait()
+
+
 BUDGETS = calls.table("budgets.toml")
 
 
@@ -60,10 +68,7 @@ def test_a_failure_in_a_forward_pass_is_an_error(name):
     call = BUDGETS[name]["call"]
     right = calls.result(call, calls.variables())
     variables = calls.variables()
-    torch.mps.synchronize()
-    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
-        calls.result(call, variables)
-        _wait()
+    _fails(lambda: calls.result(call, variables))
     _wait()  # k2 reports a failure once.
     again = calls.result(call, calls.variables())
     assert_equal(again, right.detach().cpu().requires_grad_(right.requires_grad))
@@ -73,10 +78,7 @@ def test_a_failure_in_a_forward_pass_is_an_error(name):
 def test_a_failure_in_a_backward_pass_is_an_error(name):
     call = BUDGETS[name]["call"]
     total = calls.result(call, calls.variables()).sum()
-    torch.mps.synchronize()
-    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
-        total.backward()
-        _wait()
+    _fails(total.backward)
     _wait()
 
 
@@ -114,14 +116,6 @@ def test_only_the_failed_command_buffer_is_reported():
                 _wait()
             kernels = ("k2 mutual_information_forward", "k2 mutual_information_backward")
             assert f"complete {', '.join(kernels)}: " in str(caught.value)
-
-
-def _fails(call):
-    """Calls a function of which the GPU completes no command buffer."""
-    torch.mps.synchronize()
-    with failing_command_buffer(), pytest.raises(RuntimeError, match=MESSAGE):
-        call()
-        _wait()
 
 
 def _dense(num_frames=6):
