@@ -29,7 +29,7 @@ def put(folder, programs):
 
 @pytest.mark.parametrize("failed", [[], [".venv/bin/flake8 patches"]])
 def test_the_time_of_each_check_and_the_checks_that_failed_are_printed(tmp_path, failed):
-    names = [*(f"bin/{name}" for name in PROGRAMS), *OF_CLONE, "ci/other-torch"]
+    names = [*(f"bin/{name}" for name in PROGRAMS), *OF_CLONE]
     programs = dict.fromkeys(names, "#!/bin/sh\n")
     programs["bin/make"] = "#!/bin/sh\n[ $1 != mac-report ] || sleep 1.1\n"
     if failed:
@@ -51,7 +51,7 @@ def test_the_time_of_each_check_and_the_checks_that_failed_are_printed(tmp_path,
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_children(tmp_path, number, status):
     """communicate() returns when the last child has ended, because all children hold the pipe."""
-    programs = {"bin/make": MAKE, "bin/ccache": "#!/bin/sh\n", "ci/other-torch": ""}
+    programs = {"bin/make": MAKE, "bin/ccache": "#!/bin/sh\n"}
     path = put(tmp_path, programs)
     run = subprocess.Popen(
         [tmp_path / "ci/run"], env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, text=True
