@@ -28,6 +28,7 @@ from unittest import mock
 import k2
 import torch
 
+import dense_fsa_vec_test
 import edited_fsa_test
 
 
@@ -72,7 +73,7 @@ def _with_other_scores(graphs):
 
 @unittest.skipUnless(k2.with_mps and torch.backends.mps.is_available(),
                      'there is no mps')
-class TestMpsEditedDenseFsaVec(edited_fsa_test.TestEditedDenseFsaVec):
+class TestMpsDenseFsaVec(dense_fsa_vec_test.TestDenseFsaVec):
 
     @classmethod
     def setUpClass(cls):

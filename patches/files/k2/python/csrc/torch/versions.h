@@ -23,25 +23,9 @@
 #include <unordered_map>
 
 #include "k2/csrc/fsa.h"
-#include "k2/python/csrc/torch.h"
+#include "k2/python/csrc/torch/note_write.h"
 
 namespace k2 {
-
-// Tensors that are made in inference mode have no version.
-inline bool HasVersion(const torch::Tensor &tensor) {
-#if K2_TORCH_VERSION_MAJOR > 1 || \
-    (K2_TORCH_VERSION_MAJOR == 1 && K2_TORCH_VERSION_MINOR >= 9)
-  return !tensor.is_inference();
-#else
-  return true;
-#endif
-}
-
-/* Called before k2 writes to a tensor.  Raises the version of the tensor, and
-   of its views, so that a backward pass that needs the old values throws. */
-inline void NoteWrite(const torch::Tensor &tensor) {
-  if (HasVersion(tensor)) tensor.unsafeGetTensorImpl()->bump_version();
-}
 
 /* The versions of the tensors that share the memory of arcs.  As with torch's
    views, an operation in place on one of these tensors raises the version of
