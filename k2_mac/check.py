@@ -138,13 +138,20 @@ class Result:
                 "k2 cannot use mps here. It works on the CPU.",
                 *(f"{fact.name}: {fact.wanted}" for fact in self.facts if fact.wanted),
             ]
-        wrong = [each.name for each in self.comparisons if not each.ok]
+        raised = [each.name for each in self.comparisons if each.error]
+        wrong = [each.name for each in self.comparisons if not each.ok and not each.error]
+        lines = []
         if wrong:
-            lines = [
+            lines.append(
                 f"DO NOT TRAIN on this device: {', '.join(wrong)}"
                 " differ from the CPU by more than rounding explains."
-            ]
-        else:
+            )
+        if raised:
+            lines.append(
+                f"DO NOT TRAIN on this device: {', '.join(raised)}"
+                " raised errors, which the table shows."
+            )
+        if not lines:
             lines = [
                 f"{len(self.comparisons)} of {len(self.comparisons)}"
                 " operations agree with the CPU, values and gradients."

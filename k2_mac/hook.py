@@ -42,6 +42,23 @@ class Result(NamedTuple):
     code: types.CodeType | None  # the changed code; None if nothing changes
 
 
+def _compiled(tree: ast.Module, source: str, path: str) -> types.CodeType:
+    """Compiles a changed program.
+
+    Raises:
+      SyntaxError: the program itself does not compile.
+      RuntimeError: only the changed program does not.
+    """
+    try:
+        return compile(tree, path, "exec", dont_inherit=True)
+    except (SyntaxError, TypeError, ValueError) as error:
+        compile(source, path, "exec", dont_inherit=True)
+        raise RuntimeError(
+            f"k2_mac.run changed {path}, and the result does not compile: {error}; this is an"
+            " error of k2_mac, please report it"
+        ) from error
+
+
 class Hook:
     """The changes of one process."""
 
@@ -98,7 +115,11 @@ class Hook:
         return False
 
     def result(self, path: str) -> Result | None:
-        """Returns what the rules make of a file; None if Python cannot read the file."""
+        """Returns what the rules make of a file; None if Python cannot read the file.
+
+        Raises:
+          RuntimeError: the changed file does not compile, but the file itself does.
+        """
         try:
             with open(path, "rb") as file:
                 content = file.read()
@@ -111,7 +132,7 @@ class Hook:
                 code = None
                 if changed.tree is not None:
                     self._sources.add(source)
-                    code = compile(changed.tree, path, "exec", dont_inherit=True)
+                    code = _compiled(changed.tree, source, path)
                     changed.tree = None  # it is large
                 result = self._results[path] = Result(content, changed, code)
             return result

@@ -1,10 +1,12 @@
 """Which files and processes `python -m k2_mac.run` changes; no file on the disk changes."""
 
+import ast
 import json
 import os
 
 import pytest
 
+from k2_mac import rules
 from k2_mac.hook import Hook
 from k2_mac.tests.programs import SAYS, write
 
@@ -128,6 +130,32 @@ def test_pythons_library_below_a_root_does_not_change():
 def test_a_package_of_pythons_library_that_the_user_names_changes():
     package = os.path.join(LIBRARY, "json")
     assert Hook([package]).owns(os.path.join(package, "tool.py"))
+
+
+def _with_broken_rules(monkeypatch):
+    """Lets the rules end each program with a `return` outside of a function."""
+    change = rules.change
+
+    def broken(source, in_place):
+        changed = change(source, in_place)
+        changed.tree.body += ast.parse("return").body
+        return changed
+
+    monkeypatch.setattr(rules, "change", broken)
+
+
+def test_a_changed_file_that_does_not_compile_is_an_error(tmp_path, monkeypatch):
+    write(tmp_path, {"says.py": SAYS})
+    path = str(tmp_path / "says.py")
+    assert Hook([str(tmp_path)]).code(path)
+    _with_broken_rules(monkeypatch)
+    with pytest.raises(RuntimeError, match=f"changed {path}, and the result does not compile"):
+        Hook([str(tmp_path)]).code(path)
+
+
+def test_python_raises_the_error_of_a_file_that_does_not_compile(tmp_path):
+    write(tmp_path, {"says.py": SAYS + "\nreturn\n"})
+    assert Hook([str(tmp_path)]).code(str(tmp_path / "says.py")) is None
 
 
 # As typeguard does, this decorator compiles a function again, from the text of the file.

@@ -20,7 +20,7 @@ def _loss():
 OPERATORS = [
     (0, lambda x: x.view(-1).detach()[:2].unsqueeze(0).expand(3, 2)),
     (0, lambda x: torch.empty_like(x).contiguous()),
-    (0, lambda x: x.to("mps").cpu),
+    (0, lambda x: x.to("mps")),
     (1, lambda x: x + 1),
     (1, lambda x: x.t().contiguous()),
     (1, lambda x: x.half()),

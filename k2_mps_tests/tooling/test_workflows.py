@@ -88,7 +88,9 @@ esac
     for name in (".venv/bin/python", "ci/findings"):
         (tmp_path / name).chmod(0o755)
     environment = {**os.environ, "GITHUB_OUTPUT": str(tmp_path / "output")}
-    ran = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment)
+    ran = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], cwd=tmp_path, env=environment
+    )
     assert ran.returncode == (0 if status == FINDINGS else status)
     assert "torch 9\n" in (tmp_path / "facts.md").read_text()
 
@@ -270,6 +272,12 @@ def test_a_push_takes_at_most_four_macs():
     macs += wheels["on-mps"]["strategy"]["matrix"]["runner"]
     macs += [loaded(FOLDER / "mac-report.yml")["jobs"]["report"]["runs-on"]]
     assert macs == ["macos-15", "macos-15", "macos-26", "macos-15"]
+
+
+def test_a_step_fails_if_a_program_of_a_pipe_fails(workflow):
+    """GitHub runs a step without `shell` as `bash -e`, but `shell: bash` with pipefail, too."""
+    assert loaded(workflow)["defaults"] == {"run": {"shell": "bash"}}
+    assert not [step for step in steps(workflow) if "shell" in step]
 
 
 def test_no_job_may_write_except_for_issues_and_releases(workflow):
