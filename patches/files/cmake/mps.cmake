@@ -48,15 +48,16 @@ if(K2_WITH_MPS)
       "This is torch ${K2_TORCH_VERSION}.")
   endif()
 
+  if(NOT APPLE AND NOT TARGET k2_metal)
+    message(FATAL_ERROR "K2_WITH_MPS needs Metal, which only macOS has.")
+  endif()
+
   set(CMAKE_OBJCXX_STANDARD ${CMAKE_CXX_STANDARD})
   set(CMAKE_OBJCXX_EXTENSIONS OFF)
   enable_language(OBJCXX)
   string(APPEND CMAKE_OBJCXX_FLAGS " ${TORCH_CXX_FLAGS}")
 
   if(NOT TARGET k2_metal)
-    if(NOT APPLE)
-      message(FATAL_ERROR "K2_WITH_MPS needs Metal, which only macOS has.")
-    endif()
     add_library(k2_metal INTERFACE)
     target_link_libraries(k2_metal INTERFACE
       "-framework Foundation" "-framework Metal")

@@ -26,7 +26,7 @@
 
 namespace k2 {
 
-// The limits that intersect_dense sets for the lattice's size, and the beam.
+// The beam of intersect_dense, and the limits for the size of the lattice.
 struct BeamLimits {
   int32_t max_states, max_arcs;
   float beam;

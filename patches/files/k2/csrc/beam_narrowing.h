@@ -30,8 +30,8 @@
 #include "k2/csrc/eval.h"
 #include "k2/csrc/macros.h"
 
-// Narrows the beam of intersect_dense, if necessary until only the best paths
-// are left.
+// Functions that narrow the beam of intersect_dense until the lattice is within
+// its limits.  If the beam becomes too small, only the best paths are kept.
 
 namespace k2 {
 

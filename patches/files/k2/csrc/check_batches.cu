@@ -66,8 +66,8 @@ void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches) {
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches) {
   CheckStateBatches(fsas, state_batches);
   if (!IsOnHost(fsas)) return;
-  // There are as many elements as states, so each state is there once if all
-  // are there.  A vector<bool> would take three times as long.
+  // There are as many elements as states.  So if each state occurs, no state
+  // occurs twice.  A vector<bool> would take three times as long.
   int32_t num_states = fsas.TotSize(1);
   std::vector<char> is_there(num_states);
   const int32_t *states = state_batches.values.Data();

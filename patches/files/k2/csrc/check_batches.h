@@ -24,13 +24,15 @@
 
 namespace k2 {
 
-/* The functions that compute scores take lists that k2 has made for the same
-   FSAs, and that Python keeps for a while.  With the lists of other FSAs, k2
-   would read and write memory that does not belong to the arrays.
+/* The functions that compute scores take lists of states or arcs, for example
+   batches of states.  k2 has made these lists for the same FSAs, and Python
+   keeps the lists for a while.  With the lists of other FSAs, k2 would read and
+   write memory that does not belong to the arrays.
 
    Each function below throws std::invalid_argument, Python's ValueError, if the
-   sizes of a list do not fit the FSAs.  If an index does not exist, a function
-   does what CheckIndexes() does.  No function waits for a GPU. */
+   sizes of a list do not fit the FSAs.  If a list has an index that does not
+   exist in the FSAs, the function reports the index as CheckIndexes() does.  No
+   function waits for a GPU. */
 
 // Checks that state_batches has the sizes of what GetStateBatches() returns.
 // Does not read the indexes.

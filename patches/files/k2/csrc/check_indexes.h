@@ -24,7 +24,8 @@
 
 namespace k2 {
 
-// Throws std::out_of_range, Python's IndexError, that names both.
+// Throws std::out_of_range, which becomes Python's IndexError.  The message
+// names the index and the size.
 void ThrowOutOfRange(int32_t index, int32_t size);
 
 /* Checks one index, in the loop that reads it, as CheckIndexes() does. */

@@ -28,7 +28,8 @@ static std::atomic<void (*)()> interrupt_function{nullptr};
 void SetInterruptFunction(void (*function)()) { interrupt_function = function; }
 
 void CheckInterrupt() {
-  // Python's function takes the GIL, for which it may have to wait.
+  // Python's function takes the GIL, and may have to wait for the GIL.  So this
+  // function calls it at most ten times a second.
   using Clock = std::chrono::steady_clock;
   static thread_local Clock::time_point last;
   void (*function)() = interrupt_function;

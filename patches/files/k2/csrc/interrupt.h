@@ -23,9 +23,10 @@
 
 namespace k2 {
 
-/* Sets the function that CheckInterrupt() calls; nullptr is none.  An exception
-   of the function ends the loop that has called CheckInterrupt().  Python's
-   binding sets a function that raises KeyboardInterrupt after Ctrl-C. */
+/* Sets the function that CheckInterrupt() calls.  With nullptr, it calls none.
+   If the function throws, the exception ends the loop that has called
+   CheckInterrupt().  Python's binding sets a function that raises
+   KeyboardInterrupt after Ctrl-C. */
 void SetInterruptFunction(void (*function)());
 
 /* Calls the function that is set, at most ten times a second. */

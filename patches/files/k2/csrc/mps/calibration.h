@@ -50,7 +50,8 @@ void SetCosts(const std::string &operation, const Costs &costs);
 
 // The following functions are for PreferMetal().
 
-// Returns the costs that SetCosts() has set, or else BuiltInCosts().
+// Returns the costs that SetCosts() has set.  If it has set none, returns
+// BuiltInCosts().
 Costs CurrentCosts(Operation operation);
 
 // Records the arguments and the result of a call of PreferMetal().

@@ -82,8 +82,8 @@ bool IsCounting();
 void NoteQueuedWork();
 
 /* Called when a gate begins.  Returns whether the GPU was given work since the
-   previous gate, the last wait of torch that was counted, and the beginning of
-   counting. */
+   latest of three events: the previous gate, the last counted wait of torch,
+   and the beginning of counting. */
 bool TakeQueuedWork();
 
 void CountDispatch(bool is_precompiled);

@@ -59,8 +59,8 @@ struct CtcCall {
 
 // What CtcBackward() needs from the forward pass.
 struct CtcSaved {
-  torch::Tensor kept;    // int32, a bit for each arc and row, which is 1 if
-                         // the lattice would keep the arc; see ctc_keep
+  torch::Tensor kept;    // int32, with a bit for each arc and row.  The bit is
+                         // 1 if the lattice would keep the arc; see ctc_keep
   torch::Tensor sums;    // float32, the sums of states at checkpoints
   torch::Tensor totals;  // float32, [FSAs, 2], the sum over the paths of each
                          // FSA, see PathSum in kernels/path_sums.h

@@ -25,9 +25,9 @@
 
 #include <vector>
 
-// Collects the times at which the GPU itself began and ended command buffers,
-// Metal's GPUStartTime and GPUEndTime, from StartGpuTimes() to StopGpuTimes().
-// At other times k2 asks for no time.
+// From StartGpuTimes() to StopGpuTimes(), collects the times at which the GPU
+// itself began and ended each command buffer.  Metal calls these times
+// GPUStartTime and GPUEndTime.  Otherwise k2 does not ask Metal for times.
 
 namespace k2 {
 namespace mps {
@@ -50,8 +50,8 @@ void NoteOpenCommandBuffer();
 
 /* Ends the collection.
 
-   Returns the times of the command buffers that have completed by now, each
-   once.  So call Synchronize() before.  A command buffer for which Metal
+   Returns one GpuTime for each command buffer that has completed by now.  So
+   call Synchronize() before this function.  A command buffer for which Metal
    reports no time is left out.
  */
 std::vector<GpuTime> StopGpuTimes();

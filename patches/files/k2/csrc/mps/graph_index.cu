@@ -41,7 +41,8 @@ int32_t SizeOf(const GraphIndexParams &params) {
   return params.num_states + 1 + 3 * params.num_arcs + 3 * params.num_fsas;
 }
 
-// Divides `memory`, SizeOf(params) elements, among the members of an index.
+// Divides the SizeOf(params) elements of `memory` among the members of an
+// index.
 GraphIndex Divide(Array1<int32_t> memory, const GraphIndexParams &params) {
   const torch::Tensor all = ToTorch(memory);
   int64_t begin = 0;

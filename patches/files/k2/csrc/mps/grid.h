@@ -26,8 +26,8 @@
 #include "k2/csrc/mps/kernels/simd_width.h"
 #include "k2/csrc/mps/metal.h"
 
-// These functions choose how many threads a threadgroup has and how many lanes
-// share a state, and divide a dispatch that would take too long.
+// These functions choose how many threads a threadgroup has, and how many lanes
+// share a state.  They also divide a dispatch that would take too long.
 
 namespace k2 {
 namespace mps {
@@ -98,9 +98,9 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
-/* Returns how many threads a threadgroup wants that goes through the states of
-   one FSA: enough for one and a half times the average number of states.  In a
-   larger FSA, each thread has several states.
+/* Returns how many threads to request for a threadgroup that goes through the
+   states of one FSA: enough for one and a half times the average number of
+   states.  In a larger FSA, each thread has several states.
 
    The function does not use the size of the largest FSA, because the host would
    have to wait to learn this size.
@@ -122,10 +122,10 @@ inline int64_t ThreadsOfFsa(int64_t num_states, int64_t num_fsas,
    A core of Apple's GPUs has about 60 KiB of threadgroup memory.  A core of an
    M1 also has registers for 384 threads of 128 registers each; no thread can
    have more registers.  If a threadgroup of the kernel may have more than 384
-   threads, Metal gives each thread fewer registers.  The 384 are of the table
-   in Mesa's driver for the M1 (src/asahi/compiler/agx_performance.c).  From the
-   M3 on, registers do not limit the number of threads in this way, so a core
-   may hold more of them.
+   threads, Metal gives each thread fewer registers.  The number 384 comes from
+   a table in Mesa's driver for the M1 (src/asahi/compiler/agx_performance.c).
+   From the M3 on, registers do not limit the number of threads in this way, so
+   a core may hold more threads.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
    @param [in] grid   As for Launch().

@@ -32,11 +32,12 @@
 // of torch.  k2 keeps some blocks of torch's memory, and knows which blocks are
 // idle: the GPU has no work that uses an idle block.
 //
-// - A block that a wait has covered is idle, until k2 makes a tensor of it.
-//   All work of the GPU gets its memory by tensors.
-// - If an idle block is freed, it can be used again at once.
-// - If a block that is not idle is freed, its last work was queued before.  The
-//   block is idle after a wait of k2 that begins later.
+// - A block that a wait has covered is idle, until k2 makes a tensor of it,
+//   because the GPU uses a block only through a tensor.
+// - If an idle block is freed, k2 can use it again at once.
+// - If a block that is not idle is freed, all work that uses the block is
+//   already in the queue.  So the block becomes idle with the next wait of k2
+//   that begins after this.
 //
 // k2 keeps at most 96 MiB.  torch.mps.empty_cache() does not free these blocks,
 // because torch tells nobody of this call.
@@ -67,8 +68,8 @@ bool IsIdle(const void *data);
 uint64_t NumFreed();
 
 /* Called after a wait for the GPU that began after NumFreed() returned
-   `num_freed`: makes these freed blocks idle, and gives torch back the blocks
-   that are too many. */
+   `num_freed`.  Makes the blocks idle that NumFreed() had counted, and gives
+   surplus blocks back to torch. */
 void Recycle(uint64_t num_freed);
 
 #if !K2_WITH_MPS

@@ -38,20 +38,23 @@
 namespace k2 {
 namespace mps {
 
-// The sizes of blocks are powers of two.  A larger storage is torch's own.
+// The sizes of blocks are powers of two.  A storage that is larger than the
+// largest block comes from torch.
 constexpr int32_t kMinLog2 = 8;
 constexpr int32_t kMaxLog2 = 22;
 constexpr int32_t kNumSizes = kMaxLog2 - kMinLog2 + 1;
 
-// How much k2 keeps of each size.  A graph in use, a freed graph whose kernels
-// have not run yet, and the next graph need three blocks, also of a large size.
+// How much k2 keeps of each size.  Three graphs may need a block of the same
+// size at once, even a large one: the graph in use, a freed graph whose kernels
+// have not run yet, and the next graph.
 constexpr size_t kMostBytes = 8 << 20;
 constexpr size_t kMostBlocks = 1024;
 constexpr size_t kMostLargeBlocks = 4;
 
-// The number of blocks of a size doubles whenever none is left, so that waits
-// for new blocks become rare.  This is the first number.  But k2 does not add
-// more than kMostAddedBytes at a time, or else one block.
+// The number of blocks that k2 makes when it first needs a size.  Whenever no
+// block of the size is left, k2 doubles the number, so that waits for new
+// blocks become rare.  But k2 adds at most kMostAddedBytes at a time, or one
+// block if a block is larger.
 constexpr size_t kFirstBlocks = 8;
 constexpr size_t kMostAddedBytes = 1 << 20;
 
@@ -82,10 +85,11 @@ struct Pool {
 Pool &GetPool() {
   // The pool is never destroyed, because Regions may outlive static objects.
   static auto *pool = new Pool;
-  // In a child of fork(), another thread of the parent might hold the lock for
-  // ever.  But a child may free memory.  So fork() takes place under the lock.
-  // A storage that is larger than all blocks is torch's matter: it goes to
-  // torch's allocator, whose lock another thread might hold.
+  // A child of fork() may free memory.  If another thread of the parent held
+  // the lock during fork(), the lock would stay locked in the child.  So fork()
+  // takes place under the lock.  A storage that is larger than all blocks comes
+  // from torch's allocator.  This code does not guard the lock of the
+  // allocator, which another thread might hold.
   static const int noted =
       pthread_atfork([]() { pool->mutex.lock(); },
                      []() { pool->mutex.unlock(); },

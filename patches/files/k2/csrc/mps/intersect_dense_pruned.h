@@ -28,7 +28,7 @@
 
 namespace k2 {
 
-// Arguments of IntersectDensePruned(), which OnlineDenseIntersecter has, too.
+// The arguments that IntersectDensePruned() and OnlineDenseIntersecter share.
 struct PrunedOptions {
   float search_beam, output_beam;
   int32_t min_active, max_active;

@@ -21,10 +21,10 @@
 
 #include <cstddef>
 
-// For each file of kernels, cmake generates a C++ file that contains its text.
-// The generated files include only this header.  If they included torch's
-// headers, each of them would take as long to compile as one of k2's largest
-// sources.
+// For each file of kernels, cmake generates a C++ file that contains the text
+// of the kernels.  A generated file includes only this header.  With torch's
+// headers, a generated file would take as long to compile as one of k2's
+// largest sources.
 
 namespace k2 {
 namespace mps {

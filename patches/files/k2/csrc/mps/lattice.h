@@ -49,8 +49,8 @@ struct FramedLattice {
   // each frame.
   Array1<int32_t> frame_states, frame_arcs;
 
-  // What DenseGrad() reads: row splits of b_fsas; and [fsas.Dim0()], the
-  // sequence of each FSA, not decreasing.
+  // DenseGrad() reads row_begins, the row splits of b_fsas, and a_to_b_map,
+  // [fsas.Dim0()], the sequence of each FSA.  a_to_b_map does not decrease.
   Array1<int32_t> row_begins, a_to_b_map;
   int32_t num_rows, num_columns;  // of the scores of b_fsas
 
@@ -62,8 +62,8 @@ struct FramedLattice {
   Ragged<int32_t> StateBatches() const;
 
   /* Computes the gradient of the scores of b_fsas.  The result is bit for bit
-     that of a loop over the lattice's arcs i, in order, that adds arc_grad[i]
-     to element arc_map_b[i].
+     that of a loop that visits the arcs of the lattice in order.  For arc i,
+     the loop adds arc_grad[i] to element arc_map_b[i] of the gradient.
 
      @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
                             on mps, [fsas.NumElements()], contiguous.

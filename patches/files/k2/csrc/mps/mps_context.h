@@ -96,12 +96,10 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
    address of the tensor's first element.
 
    @param [in] tensor   On device mps.
-   @param [in] dtype    The type that the caller expects.  Throws if the
-                        tensor's elements have another type.
    @return  The address, which is valid as long as the tensor's storage lives;
             nullptr if the tensor's storage is empty.
  */
-void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
+void *MpsHostPtr(const torch::Tensor &tensor);
 
 #if !K2_WITH_MPS
 
@@ -113,8 +111,9 @@ inline ContextPtr GetMpsContext() {
       "Apple device.");
 }
 
-// The following functions are called for a tensor or a region on mps, and
-// GetMpsContext() throws.
+// Each of the following functions needs a tensor or a region on mps, and cannot
+// do its work without K2_WITH_MPS.  So each function throws the error of
+// GetMpsContext().
 
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();
@@ -132,7 +131,7 @@ inline torch::Tensor MpsReinterpret(const torch::Tensor &, torch::ScalarType) {
   return {};
 }
 
-inline void *MpsHostPtr(const torch::Tensor &, torch::ScalarType) {
+inline void *MpsHostPtr(const torch::Tensor &) {
   GetMpsContext();
   return nullptr;
 }

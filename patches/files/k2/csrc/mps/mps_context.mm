@@ -76,6 +76,7 @@ class PytorchMpsContext : public Context {
     *deleter_context = nullptr;
     if (bytes == 0) return nullptr;
 
+    mps::RefuseFork();
     auto storage = std::make_unique<c10::Storage>(
         c10::Storage::use_byte_size_t(), bytes, allocator_->allocate(bytes),
         allocator_, /*resizable*/ false);
@@ -181,10 +182,7 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
                     tensor.sizes(), tensor.strides());
 }
 
-void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype) {
-  K2_CHECK_EQ(tensor.scalar_type(), dtype)
-      << "Expected a tensor of " << dtype << ". Given one of "
-      << tensor.scalar_type();
+void *MpsHostPtr(const torch::Tensor &tensor) {
   mps::Synchronize();
   auto *base = static_cast<char *>(HostAddress(tensor.storage()));
   if (base == nullptr) return nullptr;

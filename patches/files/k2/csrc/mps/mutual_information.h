@@ -28,8 +28,8 @@ namespace k2 {
 
 /* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU;
    k2/python/csrc/torch/mutual_information.h says what these functions compute.
-   Each function encodes one dispatch if S is less than 256, else several, and
-   does not wait.
+   Each function encodes one dispatch if S is less than 256, and several if S is
+   greater.  No function waits.
 
    All tensors are on device mps, and torch.float32 unless stated otherwise.
 

@@ -32,12 +32,13 @@ struct ReadsNothing {};
 // place, because nothing gives the GPU work during the function.  A function
 // that does give the GPU work, by a kernel or by a tensor, waits again.
 //
-// The constructors with arguments name all that the function reads.  If the GPU
-// has no work that uses this memory, the function does not wait at all.
+// The arguments of a constructor are all the memory that the function reads.
+// If the GPU has no work that uses this memory, the function does not wait at
+// all.
 //
-// An OneGate counts in its thread only.  OneGates nest: an inner one whose
-// memory is not idle waits again.  On other devices, and in a build without
-// K2_WITH_MPS, an OneGate does nothing.
+// An OneGate has an effect only in its own thread.  OneGates can be nested.  An
+// inner OneGate waits again if its memory is not idle.  On other devices, and
+// in a build without K2_WITH_MPS, an OneGate does nothing.
 class OneGate {
  public:
 #if K2_WITH_MPS

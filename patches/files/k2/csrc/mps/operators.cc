@@ -110,8 +110,8 @@ bool ReturnsNumber(const c10::optional<c10::OperatorHandle> &op) {
 }
 
 // Returns whether an operator returns a tensor whose shape depends on values.
-// Such an operator must wait for the shape if the GPU computes the values.
-// Then the operator gives the GPU the work that fills the tensor.
+// If the GPU computes these values, the operator must wait for the shape.
+// After the wait, the operator gives the GPU the work that fills the tensor.
 bool ReturnsDynamicShape(const c10::optional<c10::OperatorHandle> &op) {
   return op.has_value() && op->hasTag(at::Tag::dynamic_output_shape);
 }

@@ -30,11 +30,11 @@ namespace mps {
 //
 // host   The time that k2's code for the CPU takes on one core of an x86-64.
 //        For ctc_loss, this time includes the lattice and the gradient.
-// step   The model of k2-mps for an M1 gives a range; this is the slower end,
-//        to half a microsecond, for 8 utterances of 200 frames.  The model
-//        counts the instructions, barriers and bytes of the kernels, and
-//        divides by an M1's speed.  A step of intersect_dense_pruned is a
-//        round, see pruned_problem.h.
+// step   The estimate of k2-mps's model of an M1, for 8 utterances of 200
+//        frames.  The model counts the instructions, barriers and bytes of the
+//        kernels, divides them by the M1's speed, and gives a range.  This
+//        number is the slower end of the range, rounded to half a microsecond.
+//        A step of intersect_dense_pruned is a round, see pruned_problem.h.
 // call   In the same model, 20 us for each kernel of the operation, and 200 us
 //        for each wait.  Others measured 150 to 360 us
 //        (github.com/JuliaGPU/Metal.jl/pull/783) and 180 us

@@ -135,8 +135,8 @@ constexpr const char *kPrunedScores =
 // Returns `properties` without those that a lattice lacks because of its
 // numbers of states and arcs.
 //
-// num_entered, num_left   how many states an arc enters, and how many an arc
-//                         leaves
+// num_entered   the number of states that arcs enter
+// num_left      the number of states that arcs leave
 inline int32_t WithoutLacking(int32_t properties, int64_t num_states,
                               int64_t num_arcs, int64_t num_entered,
                               int64_t num_left) {

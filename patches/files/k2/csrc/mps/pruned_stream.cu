@@ -59,7 +59,8 @@ torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t num_rows,
 }
 
 // Returns the history of `after`, the stream that continues `before`.  The
-// history has the arcs and states of `before`, and memory for the others.
+// history has the arcs and states of `before`, and memory for the arcs and
+// states that `after` adds.
 std::shared_ptr<PrunedHistory> HistoryOf(const PrunedStream &after,
                                          const PrunedStream &before) {
   // `before.history` cannot be extended if another stream that continues from
@@ -279,8 +280,9 @@ bool PrunedStreams::Fit(Batch *batch) {
 void PrunedStreams::Allocate(Batch *batch) {
   const PrunedParams &params = batch->params;
   const int32_t n = batch->num_seqs;
-  // Decode() puts the tables back after a chunk without errors.  After an error
-  // of a kernel, of Metal or of an allocation, they may have entries.
+  // After a chunk without errors, Decode() puts the tables back into tables_.
+  // After an error of a kernel, of Metal or of an allocation, the tables may
+  // have entries, and Decode() does not put them back.
   torch::Tensor tables = std::exchange(tables_, torch::Tensor());
   if (!tables.defined()) {
     const int32_t num_pairs = 2 * params.num_states * num_streams_;
@@ -569,8 +571,8 @@ void AddHistory(const PrunedStream &stream, HostLists *lists) {
   }
 }
 
-// Returns the indexes of the states of a saved frame in the host's list of the
-// frame, which leaves out pruned states.  The index of a pruned state is -1.
+// The host's list of a frame leaves out pruned states.  Returns the index in
+// this list of each state of a saved frame, or -1 for a pruned state.
 std::vector<int32_t> HostIndexes(const int32_t *num_kept, int32_t num_states) {
   std::vector<int32_t> ans;
   int32_t next = 0;

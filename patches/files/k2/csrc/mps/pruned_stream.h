@@ -123,7 +123,8 @@ class PrunedStreams {
   void Allocate(Batch *batch);
   void Load(const Batch &batch, DenseFsaVec &b_fsas);
   void Search(const Batch &batch);
-  // Lets the next attempt have more memory, after PrunedErrors of size.
+  // Gives the next attempt more memory, if `errors` say that there was too
+  // little.
   void Enlarge(int32_t errors, const int32_t *infos, int32_t num_seqs);
   std::unique_ptr<PrunedChunk> Finish(const Batch &batch, const int32_t *infos,
                                       std::string *why_host);

@@ -55,9 +55,9 @@ struct RnntSmoothedSaved {
   torch::Tensor am_exp, lm_exp;
   torch::Tensor lm_log_sum;  // [B][S + 1], the logs of lm_exp's sums
   torch::Tensor next;        // torch.int32, [B][S], see NextPlace()
-  // The average of lm's probabilities, [C], and the normalizers of am with this
-  // average, [B][T], as logs.  If the am-only scale is 0, am_max takes the
-  // place of both, because Metal binds no empty buffer.
+  // The log of the average of lm's probabilities, [C], and the logs of the
+  // normalizers of am with this average, [B][T].  If the am-only scale is 0,
+  // am_max takes the place of both, because Metal binds no empty buffer.
   torch::Tensor unigram, am_log_sum;
   torch::Tensor log_sums;  // [B][S + 1][T], the normalizers of am and lm
   // The gradients of the sum of all sequences' scores with respect to px and

@@ -25,6 +25,9 @@
 namespace k2 {
 namespace mps {
 
+/* Throws std::runtime_error in a child of fork() if the parent has used mps. */
+void RefuseFork();
+
 /* Waits until the GPU is done with all work so far, of all threads and of all
    of torch's streams.  May be called from any thread, but not inside of
    torch's dispatch queue.

@@ -36,6 +36,8 @@ namespace {
 // queues, so a call that waits for such a thread would never return.
 std::atomic<bool> is_forked{false};
 
+}  // namespace
+
 void RefuseFork() {
   static const int noted =
       pthread_atfork(nullptr, nullptr, []() { is_forked = true; });
@@ -45,6 +47,8 @@ void RefuseFork() {
         "mps was used before fork(), and cannot be used in the child: start "
         "processes by spawn or forkserver, or leave all on the CPU there");
 }
+
+namespace {
 
 // Waits for all of torch's streams.
 void Wait() {

@@ -67,8 +67,12 @@ def functions():
 class TestAttributeTypes(unittest.TestCase):
 
     def check(self, name, function, value, rows):
-        '''Compare an attribute with its rows that an attribute of
-        torch.float32, which holds the numbers of arcs from 1 on, names.'''
+        '''Check that `function` maps an attribute as it maps the arcs.
+
+        An attribute of torch.float32 holds the numbers of the arcs, from 1 on.
+        Its values in the result tell which row of `value` each row of the
+        result must equal.
+        '''
         numbers = torch.arange(1., NUM_ARCS + 1)
         arcs = function(with_attribute(numbers)).extra.int().tolist()
         found = rows(function(with_attribute(value)).extra)

@@ -90,8 +90,8 @@ def _index_fsa(fsas, *options):
     return _tot_scores(k2.index_fsa(fsas, index), *options)
 
 
-# What makes the FSAs, a function with a gradient, and what it gets for
-# use_double_scores and log_semiring.
+# A function that makes the FSAs, a function with a gradient, and the arguments
+# use_double_scores and log_semiring of the second function.
 FUNCTIONS = [(_lattice, function, options) for function in (
     _tot_scores, _forward_scores, _backward_scores, _arc_post)
     for options in ((True, True), (True, False), (False, True))]
@@ -164,7 +164,7 @@ def _parts(fsas):
 
 
 def _change_labels(fsas):
-    # The way that an error of k2 suggests.
+    # An error of k2 suggests to change labels in this way.
     labels = fsas.labels
     labels[labels == 3] = 2
     fsas.labels = labels
@@ -285,7 +285,8 @@ class TestEditedFsa(unittest.TestCase):
                                                    atol=0)
 
     def test_cache_follows(self):
-        '''Scores after an edit are those of an Fsa that never had others.'''
+        '''After an edit, an Fsa has the scores of an Fsa that was never
+        edited.'''
         for device, is_view in itertools.product(self.devices, (True, False)):
             for edit in (_assign_scores, _change_scores,
                          _change_detached_scores, _change_some_scores):
@@ -392,7 +393,8 @@ class TestEditedFsa(unittest.TestCase):
             self.assertEqual(_tot_scores(fsas, True, True).item(), expected)
 
     def test_torch_sees_an_assignment(self):
-        '''torch has saved scores, and k2 writes others into their memory.'''
+        '''torch has saved scores.  k2 must not write others into their memory.
+        '''
         for device in self.devices:
             fsas = _lattice(device).requires_grad_(True)
             leaf = fsas.scores

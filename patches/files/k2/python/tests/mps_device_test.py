@@ -23,12 +23,14 @@
 import os
 import signal
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import k2
 import torch
 
 
-@unittest.skipIf(k2.with_mps, 'k2 was built with mps')
+@unittest.skipIf(k2.with_mps or not hasattr(torch.backends, 'mps'),
+                 'k2 was built with mps, or torch is older than mps')
 class TestWithoutMps(unittest.TestCase):
 
     def test_mps_is_refused(self):
@@ -84,17 +86,56 @@ class TestMpsDevice(unittest.TestCase):
     def test_child_of_fork(self):
         fsas = self.fsas.to('mps')
         fsas.get_tot_scores(True, True)
+        # Memory of this size has to come from Metal.
+        large = k2.linear_fsa([[1] * 100] * 10000)
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # if the child waited, it would wait forever
             status = 1
             try:
-                fsas.get_forward_scores(True, True)
-            except RuntimeError as error:
-                status = 0 if 'start processes by spawn' in str(error) else 2
+                for use_mps in (lambda: large.to('mps'),
+                                lambda: fsas.get_forward_scores(True, True)):
+                    with self.assertRaisesRegex(RuntimeError,
+                                                'start processes by spawn'):
+                        use_mps()
+                status = 0
             finally:
                 os._exit(status)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_threads_share_a_graph(self):
+        # A new graph has no row ids.  A thread that makes them waits for mps,
+        # and meanwhile another thread may make them, too.
+        expected = str(k2.add_epsilon_self_loops(k2.ctc_topo(30)))
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(20):
+                graph = k2.ctc_topo(30, device='mps')
+                for found in threads.map(k2.add_epsilon_self_loops,
+                                         [graph] * 8):
+                    assert str(found.to('cpu')) == expected
+
+    def test_losses_of_lattices(self):
+        log_probs = torch.randn(2, 50, 10).log_softmax(-1)
+        segments = torch.tensor([[0, 0, 50], [1, 0, 40]], dtype=torch.int32)
+
+        def loss_and_gradient(loss, device):
+            leaf = log_probs.clone().to(device).requires_grad_(True)
+            graph = k2.ctc_graph([[1, 2], [3, 3, 5]], device=device)
+            loss(graph, k2.DenseFsaVec(leaf, segments)).backward()
+            return leaf.grad.cpu()
+
+        def of_lattice(intersect, *options):
+            return lambda graph, dense: intersect(
+                graph, dense, *options).get_tot_scores(True, True).sum()
+
+        for loss in (k2.ctc_loss, of_lattice(k2.intersect_dense, 10.),
+                     of_lattice(k2.intersect_dense_pruned, 20., 8., 1, 1000)):
+            expected = loss_and_gradient(loss, 'cpu')
+            assert expected.abs().sum() > 1
+            # The gradients are posteriors, whose scores have been rounded to
+            # float32 after sums of up to 50 terms.
+            assert torch.allclose(loss_and_gradient(loss, 'mps'), expected,
+                                  rtol=0, atol=1e-4)
 
     def test_gradients(self):
         for use_double in (False, True):
@@ -179,11 +220,11 @@ class TestEachDevice(unittest.TestCase):
             (found * weights.to(device, found.dtype)).sum().backward()
             # Values and gradients are sums of a few terms of up to 10 in
             # float32.
-            torch.testing.assert_close(found.detach().cpu().double(),
-                                       values.detach().reshape(-1), rtol=0,
-                                       atol=1e-5)
-            torch.testing.assert_close(fsas.grad.cpu().double(), gradient,
-                                       rtol=0, atol=1e-5)
+            assert torch.allclose(found.detach().cpu().double(),
+                                  values.detach().reshape(-1), rtol=0,
+                                  atol=1e-5)
+            assert torch.allclose(fsas.grad.cpu().double(), gradient, rtol=0,
+                                  atol=1e-5)
 
     def test_scores_and_their_gradients(self):
         for log_semiring in (False, True):
@@ -247,13 +288,12 @@ class TestEachDevice(unittest.TestCase):
                 found = function(leaf, 0.)
                 (found * weights.to(device)).sum().backward()
                 # Each element is rounded a few times to float32.
-                torch.testing.assert_close(
-                    found.detach().cpu().double(), expected.detach(),
-                    rtol=1e-5, atol=1e-6)
+                assert torch.allclose(found.detach().cpu().double(),
+                                      expected.detach(), rtol=1e-5, atol=1e-6)
                 # k2 keeps derivatives, which are between -0.08 and 0.92, in
                 # bytes: the steps are about 1 / 255.
-                torch.testing.assert_close(leaf.grad.cpu().double(),
-                                           exact.grad, rtol=0, atol=1.1 / 255)
+                assert torch.allclose(leaf.grad.cpu().double(), exact.grad,
+                                      rtol=0, atol=1.1 / 255)
 
 
 if __name__ == '__main__':

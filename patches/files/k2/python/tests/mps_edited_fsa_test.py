@@ -47,13 +47,13 @@ class TestMpsEditedFsa(edited_fsa_test.TestEditedFsa):
                 super().run(result)
 
     def test_index_after_a_copy(self):
-        '''A copy of the arcs has the index of the labels that it has.'''
+        '''After a copy of the arcs, the index is that of the copied labels.'''
         for edit in (lambda graphs: graphs.clone(), _with_other_scores):
             graphs = edited_fsa_test._graphs(self.devices[0])
             graphs.labels = edited_fsa_test._other_labels(graphs)
             edited_fsa_test._ctc_loss(graphs, True, None)
             graphs = edit(graphs)
-            # An edit that k2 refuses only where it reads the properties.
+            # k2 refuses this edit only where it reads the properties.
             graphs.labels[(graphs.labels == 1).nonzero()[0]] = 2
             expected = k2.Fsa(graphs.arcs.clone())
             self.assertEqual(_gradient(graphs), _gradient(expected))

@@ -72,8 +72,8 @@ inline Fsa GetFsa(int fsa, device const int *state_begins,
              b_begins[fsa], b_begins[fsa + 1] - b_begins[fsa]};
 }
 
-// Returns the index, among the words of a row, of the word that has the bit
-// of an arc.  No two graphs share a word.
+// Returns which word of a row has the bit of an arc.  No two graphs share a
+// word.
 inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
   return info.arc_begin / kSimdWidth + fsa + arc_of_fsa / kSimdWidth;
 }
@@ -189,8 +189,8 @@ inline Loaded Load(Input input, Row row, IncidentArc arc) {
 // symbol alone.  Size() adds the arc's own score before the symbol's score,
 // because the order of the additions can change which arcs are kept.
 //
-// may_be_large   if this is false, and the arc is kept, IsLarge() of the arc's
-//                score must be false
+// may_be_large   false promises: if the arc is kept, IsLarge() returns false
+//                for the arc's score
 template <typename Sum>
 inline Sum OneArc(Loaded loaded, Row row, IncidentArc arc, bool may_be_large);
 template <>

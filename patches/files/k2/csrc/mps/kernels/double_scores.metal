@@ -383,8 +383,8 @@ kernel void double_totals_backprop(
 // backward score is the sum of arc_grad over the arcs that enter the state.
 // The gradient of the total score is minus the sum of arc_grad over all arcs of
 // the FSA.  One half of this gradient is the gradient of the final state's
-// forward score, the other half is the gradient of the initial state's backward
-// score.  All sums are added up in a fixed order.
+// forward score.  The other half is the gradient of the initial state's
+// backward score.  All sums are added up in a fixed order.
 //
 // Each threadgroup processes a Part.
 //

@@ -186,12 +186,12 @@ inline void DoRow(constant IntersectDenseParams &params,
 // a_to_b_map       [a.Dim0()], the sequence of each FSA
 // state_scores     [rows of the longest sequence + 1][2 * params.num_states].
 //                  Row t has two parts for each FSA whose sequence has at least
-//                  t rows: the backward scores of the FSA's states t rows
-//                  before the end of the sequence, then the forward scores of
-//                  these states after t rows
+//                  t rows.  The first part has the backward scores of the FSA's
+//                  states, t rows before the end of the sequence.  The second
+//                  part has the forward scores of the states, after t rows
 //
 // There are two threadgroups for each FSA.  If the first row of a dispatch is
-// not 0, the dispatch continues from the row of state_scores with this number.
+// not 0, the dispatch continues from that row of state_scores.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(
     device const Arc *arcs [[buffer(kIdArcs)]],

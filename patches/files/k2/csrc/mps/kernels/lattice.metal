@@ -34,8 +34,8 @@
 //   place_lattice    adds up the counts to find the totals, and where each
 //                    frame begins
 //   emit_lattice     writes states, arcs and maps at their positions
-//   find_best_paths  finds the best paths if they must be kept, whatever the
-//                    beam is
+//   find_best_paths  finds the best paths if pruning must keep them with any
+//                    beam
 //
 // A simdgroup works on one frame, 32 states or arcs at a time, and does not
 // wait for other frames.  Two runs give bit for bit the same results.  The
@@ -44,8 +44,9 @@
 
 using namespace metal;
 
-// The first arguments of all kernels of this file: `params`, and all members of
-// Input except best_arcs, because find_best_paths writes best_arcs.
+// The first arguments of all kernels of this file: `params`, and the members of
+// Input.  The member best_arcs is not an input here, because find_best_paths
+// writes best_arcs.
 #define K2_LATTICE_INPUTS                                                   \
   device const Arc *arcs [[buffer(kLatticeArcs)]],                          \
       device const int *state_begins [[buffer(kLatticeStateBegins)]],       \
@@ -70,9 +71,9 @@ inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
   return long(t) * params.num_words + fsa.first_state / kSimdWidth + index;
 }
 
-// words       a pair for each 32 states of a frame: 32 bits, with a 1 for each
-//             kept state, and the number of the frame's kept states before
-//             these 32 states
+// words       a pair for each 32 states of a frame.  The first number has 32
+//             bits, with a 1 for each kept state.  The second number is the
+//             number of the frame's kept states before these 32 states
 // counts      [num_fsas * num_steps]; all elements are written
 [[max_total_threads_per_threadgroup(kLtFrameThreads)]]
 kernel void count_lattice(K2_LATTICE_INPUTS,

@@ -80,9 +80,9 @@ inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
   return broken;
 }
 
-// Counts the kept arcs among arcs `begin` to end - 1 of the graph, which leave
-// a frame.  Returns the number of states that the kept arcs leave.  In `count`,
-// not_properties differs between lanes.
+// Counts the kept arcs among arcs `begin` to end - 1 of the graph.  All these
+// arcs leave a frame.  Returns the number of states that the kept arcs leave.
+// In `count`, not_properties differs between lanes.
 inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
                             int lane, thread Count &count) {
   int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;

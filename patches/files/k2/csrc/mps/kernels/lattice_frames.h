@@ -23,8 +23,8 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// For kernels only: decides which states and arcs of the product of graphs and
-// sequences intersect_dense keeps.  All additions are in the order of k2's CPU
+// For kernels only: decides which states and arcs intersect_dense keeps of the
+// product of graphs and sequences.  All additions are in the order of k2's CPU
 // code, so that rounding does not change the decisions.
 //
 // A state of the product is a state of the graph at a time 0 <= t <= T, where T

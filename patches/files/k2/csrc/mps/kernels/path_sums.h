@@ -120,8 +120,9 @@ inline float PowerOf2(float exponent) {
 }
 
 // Returns the sum of two exponents as a pair.  If the exponents are floats and
-// the sum reaches kMaxExponent in magnitude, the low part is 0.  Otherwise a
-// caller might have to multiply a significand by too large a power of 2.
+// the sum reaches kMaxExponent in magnitude, the low part is 0.  With another
+// low part, a caller might have to multiply a significand by too large a power
+// of 2.
 inline TwoFloat AddExponents(float a, float b) {
   const TwoFloat sum = TwoSum(a, b);
   const bool is_exact = metal::fabs(sum.high) < kMaxExponent;
@@ -145,7 +146,7 @@ inline float Shift(TwoFloat exponent, TwoFloat base) {
   return (exponent.high - base.high) + (exponent.low - base.low);
 }
 
-// A score as the sum multiple * log(2) + rest, with a rest below 6e5.
+// A score, written as multiple * log(2) + rest, where |rest| < 6e5.
 struct SplitScore {
   float multiple;
   TwoFloat rest;
@@ -285,10 +286,10 @@ inline PathSum<TwoFloat, T> MakeSum(TwoFloat max, T sum) {
                               Times(sum, PowerOf2(-size))};
 }
 
-// MaxInOrder() and AddInOrder() treat a NaN as k2's CPU code does, which calls
-// LogAdd() (k2/csrc/utils.h) for one arc after another: after a NaN, the sum
-// begins again with the next arc.  The caller passes all arcs to MaxInOrder(),
-// and then all arcs to AddInOrder().
+// MaxInOrder() and AddInOrder() treat a NaN as k2's CPU code does.  That code
+// calls LogAdd() (k2/csrc/utils.h) for one arc after another.  After a NaN, its
+// sum begins again with the next arc.  The caller passes all arcs to
+// MaxInOrder(), and then all arcs to AddInOrder().
 template <typename T>
 inline TwoFloat MaxInOrder(TwoFloat max, PathSum<TwoFloat, T> state,
                            PathSum<TwoFloat, T> arc) {

@@ -120,9 +120,9 @@ enum PrunedSizes {
   // Threads of a threadgroup of step_pruned.  The number is small so that a
   // core has room for several threadgroups.
   kPrThreads = 128,
-  // The most threads of a threadgroup that alone works on a sequence; fewer if
-  // the GPU lacks registers.  The number is large because threads wait for
-  // memory most of the time.
+  // The most threads of a threadgroup, if one threadgroup works on a sequence.
+  // A threadgroup has fewer threads if the GPU lacks registers.  The number is
+  // large because threads wait for memory most of the time.
   kPrMostThreads = 1024,
   // The most simdgroups that work on a sequence.
   kPrMaxSimdgroups = 1024,
@@ -158,8 +158,8 @@ inline int PrunedWindowEnd(int index, int num_rows) {
 inline int PrunedNumWindows(int num_rows) {
   return num_rows > 0 ? (num_rows - 1) / kPrShift + 1 : 1;
 }
-// The steps that prune a window, see DoWindowStep(): one, then one for each
-// frame, then the steps of DoNumberingStep().
+// Returns the number of steps that prune a window: one first step, one step for
+// each frame, and the steps of DoNumberingStep().  See DoWindowStep().
 inline int PrunedWindowSteps(int num_frames) {
   return 1 + num_frames + kPrNumberingSteps;
 }
@@ -167,12 +167,12 @@ inline int PrunedWindowSteps(int num_frames) {
 // The smallest beam with which the kernels compute.
 inline float PrunedSmallestBeam() { return 1e-30f; }
 
-// The number of words that have a bit for each of max_arcs arcs.
+// Returns the number of words that hold a bit for each of max_arcs arcs.
 inline long PrunedWords(long max_arcs) {  // NOLINT
   return max_arcs / kSimdWidth + 1;
 }
-// The memory of one sequence in `rings`, in elements of 4 bytes; see RingsOf()
-// in pruned_memory.h.
+// Returns the size of one sequence's memory in `rings`, in elements of 4 bytes;
+// see RingsOf() in pruned_memory.h.
 inline long PrunedRingsSize(long max_states, long max_arcs,  // NOLINT
                             long num_rows) {                 // NOLINT
   const long size = 7 * max_states + 3 * max_arcs +          // NOLINT
@@ -180,8 +180,8 @@ inline long PrunedRingsSize(long max_states, long max_arcs,  // NOLINT
                     4 * kPrMaxSimdgroups;
   return (size + 3) / 4 * 4;
 }
-// The memory of one sequence in `lattice`, in elements of 4 bytes; see
-// GetSequence() in pruned_memory.h.
+// Returns the size of one sequence's memory in `lattice`, in elements of 4
+// bytes; see GetSequence() in pruned_memory.h.
 inline long PrunedLatticeSize(long max_states, long max_arcs) {  // NOLINT
   return (2 * max_states + 4 * max_arcs + 3) / 4 * 4;
 }

@@ -182,8 +182,8 @@ struct EndsOfBatch {
   bool IsFinal(OutArc arc) const { return arc.t == last_row; }
 };
 
-// Returns the index, among the frames of all sequences, of the frame to which a
-// state of the lattice belongs.  Each sequence has params.num_rows + 1 frames.
+// Returns the frame of a state of the lattice, as an index among the frames of
+// all sequences.  Each sequence has params.num_rows + 1 frames.
 inline int FrameOf(Sequence seq, int index, int state) {
   const int final_state = Get(seq.infos + kPrStates) - 1 +
                           Get(seq.infos + kPrExtraStates),

@@ -35,8 +35,9 @@
 //                  Writes over_cutoff and the table
 //   ForgetStates   removes the frame's own states from the table of the
 //                  previous frame.  Runs in the same step as Insert()
-//   FindFirsts     marks the arc that the table calls a state's first, and
-//                  counts these arcs.  Writes is_first and counts
+//   FindFirsts     marks each arc that is, by the table, the first arc into a
+//                  state, and counts the marked arcs.  Writes is_first and
+//                  counts
 //   MakeStates     makes the next frame's states, in the order of their first
 //                  arcs.  Writes `active` and `frames` for the next frame, and
 //                  puts the numbers of the states into the table
@@ -79,7 +80,7 @@ inline void StartSequence(Sequence seq, Team team) {
   }
 }
 
-// The elements, begin to end - 1, of an array on which a simdgroup works.
+// The part of an array on which a simdgroup works: elements `begin` to end - 1.
 struct Share {
   int begin, end;
 };

@@ -65,8 +65,8 @@ struct alignas(16) Active {
   int graph_arc;  // its first arc's index among the arcs of all graphs
 };
 
-// Where the active states of a frame, and the arcs that leave these states,
-// begin in the rings, and how many states and arcs there are.
+// Where a frame is in the rings: where its active states begin, and where the
+// arcs that leave these states begin.  Also the numbers of states and arcs.
 struct alignas(16) Frame {
   int first_state, num_states, first_arc, num_arcs;
 };
@@ -125,7 +125,8 @@ struct Sequence {
   device atomic_int *entered;
 };
 
-// The Entry of a graph's state in the table of a frame is in turn
+// In the table of a frame, the Entry of a graph's state has, one after another,
+// these values:
 //
 //   kNone                 no arc over the cutoff enters the state
 //   i >= 0                arc i of the frame is the first arc over the cutoff
@@ -152,7 +153,8 @@ inline device atomic_int *TableOf(Sequence seq, int t) {
   return (t & 1) == 0 ? seq.even_table : seq.odd_table;
 }
 
-// Returns the index in a ring of element `at`, for 0 <= at < 2 * size.
+// Returns where element `at` is in a ring of `size` elements.  `at` must be
+// from 0 to 2 * size - 1.
 inline int InRing(int at, int size) { return at < size ? at : at - size; }
 inline int StateAt(Sequence seq, int at) {
   return InRing(at, seq.params->max_states);
@@ -176,7 +178,8 @@ inline Sequence RingsOf(device int *rings, int slot,
   at += 4 * max_states;
   ans.frames = reinterpret_cast<device Frame *>(at);
   at += 4 * num_frames;
-  // Two arrays: DoPhase() and DoWindowStep() may run at the same time.
+  // There are two arrays because DoPhase() and DoWindowStep() may run at the
+  // same time.
   ans.counts = reinterpret_cast<device int2 *>(at);
   at += 4 * kPrMaxSimdgroups;
   ans.endings = reinterpret_cast<device Ending *>(at);
@@ -449,9 +452,10 @@ inline bool IsPartial(Sequence seq, int t) {
          Get(seq.infos + kPrHasFinal) == 0;
 }
 
-// Returns the score of an arc of the graph at frame t: the arc's own score plus
-// the element of b_scores for the arc's label, or plus -infinity if the label
-// has no column in b_scores.  If is_partial, returns the arc's own score.
+// Returns the score of an arc of the graph at frame t.  The score is the arc's
+// own score plus the element of b_scores for the arc's label.  If the label has
+// no column in b_scores, -infinity takes the place of this element.  If
+// is_partial, returns the arc's own score.
 inline float ScoreOf(Sequence seq, int t, Arc arc, bool is_partial) {
   const long row = long(t) * seq.params->stride;  // NOLINT
   const uint column = uint(arc.label) + 1, last = seq.params->num_columns - 1;

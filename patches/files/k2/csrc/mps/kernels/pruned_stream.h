@@ -61,14 +61,14 @@ enum PrunedStreamSizes {
   kPrSaved = kPrHistory + 1,  // all saved frames
 };
 
-// A chunk prunes the frames from the first saved frame that exists, `begin`, to
-// end - 1.  Returns the first of these frames that the next chunk may change.
+// A chunk prunes frames `begin` to end - 1.  Frame `begin` is the first saved
+// frame that exists.  Returns the first frame that the next chunk may change.
 inline int PrunedChunkNext(int begin, int end) {
   return end - kPrHistory > begin ? end - kPrHistory : begin;
 }
-// The steps that prune a chunk, see DoPruningStep(): one, then one for each
-// frame, then the steps of DoNumberingStep() for each of two windows.  num_rows
-// is PrunedParams::num_rows.
+// Returns the number of steps that prune a chunk: one first step, one step for
+// each frame, and the steps of DoNumberingStep() for each of two windows.  See
+// DoPruningStep().  num_rows is PrunedParams::num_rows.
 inline int PrunedChunkSteps(int num_rows) {
   return num_rows + 2 * kPrNumberingSteps;
 }

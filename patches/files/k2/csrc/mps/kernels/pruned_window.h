@@ -136,10 +136,10 @@ inline void PruneFrame(Sequence seq, Team team, int t, int begin) {
   if (visitor.is_wrong) Fail(seq, kPrScores);
 }
 
-// When a window is done, the kept ones of `count` states of the ring, from
-// state `first` on, have numbers in the lattice.  The first `num_old` of the
-// `count` states were numbered by an earlier window.  Write() writes the arcs
-// that leave the first `num_sources` of the `count` states.
+// States `first` to first + count - 1 of the ring.  When a window is done, the
+// kept states among them have numbers in the lattice.  An earlier window has
+// numbered the first `num_old` of the states.  Write() writes the arcs that
+// leave the first `num_sources` of the states.
 struct Numbered {
   int first, count, num_old, num_sources;
 };

@@ -50,10 +50,11 @@ struct RnntPruningParams {
 };
 
 enum RnntPruningSizes {
-  // Threads of a threadgroup: in rnnt_prune_ranges, in rnnt_prune and
-  // rnnt_joiner_input, and in the backward kernels.
+  // Threads of a threadgroup of rnnt_prune_ranges.
   kRnntPruningRangesThreads = 512,
+  // Threads of a threadgroup of rnnt_prune or of rnnt_joiner_input.
   kRnntPruningRowThreads = 256,
+  // Threads of a threadgroup of a backward kernel.
   kRnntPruningBackwardThreads = 256,
   kRnntPruningFound = 1024  // rows that a backward kernel searches at once
 };

@@ -104,10 +104,10 @@ kernel void rnnt_prune_ranges(
     ranges[long(t) * R] = best;
   }
   threadgroup_barrier(mem_flags::mem_device);
-  // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does: afterwards
-  // the first range begins with 0, and from frame to frame the start never
-  // falls, and rises by at most most_step.  Each thread works on its own
-  // frames.
+  // Does what _adjust_pruning_lower_bound() of rnnt_loss.py does.  After this,
+  // the first range begins with 0.  From frame to frame, the start of a range
+  // does not fall, and rises by at most most_step.  Each thread works on its
+  // own frames.
   const int part =
                 (T + kRnntPruningRangesThreads - 1) / kRnntPruningRangesThreads,
             from = min(int(thread_index) * part, T), to = min(from + part, T),

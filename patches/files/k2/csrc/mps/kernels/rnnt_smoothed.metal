@@ -232,8 +232,9 @@ inline float ScoreOf(constant RnntSmoothedParams &params, float am, float lm,
               : params.am_scale * (am + unigram[symbol] - am_sum));
 }
 
-// Reads am's logits of a tile into `am_of_symbols`, [position][frame]: for each
-// position the logit of its symbol.  Gets 0 for a logit that no score needs.
+// Reads am's logits of a tile into `am_of_symbols`, [position][frame].  The
+// element of a position is the logit of the symbol at this position, or 0 if no
+// score needs that logit.
 //
 // am, symbols         of the sequence
 // first_s, first_t    where the tile begins
@@ -254,9 +255,9 @@ inline void LoadLogitsOfSymbols(
   }
 }
 
-// Sets the gradient of a cell of px or py to 0 if the cell is outside of
-// `begin` to `end` - 1, the positions and frames that the recursion's gradient
-// writes.
+// Sets the gradient of a cell of px or py to 0 if the backward pass of the
+// recursion does not write this cell.  It writes the cells from (s_begin,
+// t_begin) to (s_end - 1, t_end - 1).
 inline void ClearOutside(device float *grad, int s, int s_begin, int s_end,
                          int t, int t_begin, int t_end) {
   if (s < s_begin || s >= s_end || t < t_begin || t >= t_end) *grad = 0.0f;

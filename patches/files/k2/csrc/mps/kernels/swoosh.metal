@@ -99,8 +99,8 @@ struct Places {
     d = x - fma(at - grid.before, float4(grid.step), float4(grid.base));
   }
 
-  // Returns, for each element, the `of_lane` of the lane that holds the cell of
-  // the element.
+  // Returns, for each element, the value of `of_lane` in the lane that holds
+  // the cell of the element.
   float4 Take(float of_lane) const {
     return float4(
         simd_shuffle(of_lane, cells.x), simd_shuffle(of_lane, cells.y),
@@ -266,9 +266,9 @@ kernel void swoosh_and_deriv(device const T *x [[buffer(kSwooshX)]],
 
 // y   gets swoosh(x) with dropout: 0 if the element is dropped, else swoosh(x)
 //     times kept_scale
-// g   gets the derivative d without kept_scale: the integer part of
-//     (d + 0.08) / kStep + r with a random number r in (0, 1).  d is
-//     swoosh'(x), or 0 if the element is dropped
+// g   gets the derivative d, which lacks the factor kept_scale, in 8 bits: the
+//     integer part of (d + 0.08) / kStep + r, where r is a random number in
+//     (0, 1).  d is swoosh'(x), or 0 if the element is dropped
 template <typename T>
 kernel void swoosh_forward(device const T *x [[buffer(kSwooshX)]],
                            device float *y [[buffer(kSwooshY)]],

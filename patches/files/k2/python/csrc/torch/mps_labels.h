@@ -30,8 +30,8 @@
 
 namespace k2 {
 
-// Returns a copy of the labels of FSAs on mps.  The host makes the copy, so
-// that a function of the host that reads it need not wait for the GPU.
+// Returns a copy of the labels of FSAs on mps.  The host makes the copy, so a
+// function that reads the copy on the host need not wait for the GPU.
 inline torch::Tensor MpsLabels(const FsaOrVec &fsas) {
   Array1<int32_t> ans(fsas.Context(), fsas.NumElements());
   fsas.Context()->Sync();

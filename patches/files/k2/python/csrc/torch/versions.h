@@ -44,9 +44,9 @@ inline ArcVersions &VersionsOf(FsaOrVec &arcs) {
   return *static_cast<ArcVersions *>(versions.get());
 }
 
-/* Called for arcs that are the memory of a tensor.  If other arcs have the same
-   memory, `arcs` get the versions of these arcs.  Returns the versions of
-   `arcs`.  The caller must hold the GIL. */
+/* Called for arcs whose memory is the memory of a tensor.  If other arcs have
+   this memory, `arcs` get the versions of the other arcs.  Returns the versions
+   of `arcs`.  The caller must hold the GIL. */
 inline ArcVersions &ShareVersions(FsaOrVec &arcs) {
   static auto *of_memory = new std::unordered_map<void *, std::weak_ptr<void>>;
   static size_t limit = 64;  // entries that may be there before some are erased

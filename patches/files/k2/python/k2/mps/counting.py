@@ -32,8 +32,8 @@ class Counters:
       dispatches:
         Metal kernels of k2, which the host queued for the GPU without waiting.
       precompiled:
-        Those of the dispatches whose kernels were compiled when k2 was built.
-        Metal compiled the others from their text.
+        The dispatches whose kernels were compiled when k2 was built.  Metal
+        compiled the kernels of the other dispatches from their text.
       operators:
         Operators of torch that queued at least one command for the GPU,
         including copies and fills.  Operators that only allocate or make a view
@@ -49,11 +49,12 @@ class Counters:
         How often k2 checked that the GPU was done.  If the GPU is done already,
         a gate takes less than a microsecond.
       drains:
-        Gates of k2 for which the GPU had work, because k2 dispatched a kernel
-        or torch queued a command after the last gate and the last of the
-        ``torch_waits``.  This count does not depend on the speed of the GPU.
-        Work that was queued before the block does not count.  k2 does not
-        notice ``torch.mps.synchronize()``, so the next gate may still count.
+        Gates of k2 for which the GPU had work.  The GPU has work if k2
+        dispatched a kernel or torch queued a command after the last gate and
+        after the last of the ``torch_waits``.  This count does not depend on
+        the speed of the GPU.  Work that was queued before the block does not
+        count.  k2 does not notice ``torch.mps.synchronize()``, so after such a
+        call, the next gate may still count as a drain.
       waits:
         Gates at which the GPU was not done.  torch does not tell k2 which gates
         these are, so a gate counts as a wait if it took 10 microseconds or

@@ -16,13 +16,15 @@
 '''Calls that Metal's kernels do not take, whatever the estimated times are.'''
 from typing import Dict
 
-# For each operation, what in its last call the kernels do not take.  Threads
-# share the texts: k2.mps.explain() tells of the last call of the process.
+# For each operation, the reason why the kernels do not take its last call.  All
+# threads share the reasons, because k2.mps.explain() reports the last call of
+# the process.
 _reasons: Dict[str, str] = {}
 
 
 def note(operation: str, reason: str = '') -> None:
-    '''Keep why the kernels do not take a call; no reason if they take it.'''
+    '''Keep the reason why the kernels do not take a call, '' if they take
+    it.'''
     _reasons[operation] = reason
 
 

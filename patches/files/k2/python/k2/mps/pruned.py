@@ -82,6 +82,7 @@ def _selector(allow_partial: bool) -> Callable:
 
 def select_or_fill(values: torch.Tensor, index: torch.Tensor,
                    is_none: torch.Tensor, filler: float) -> torch.Tensor:
-    '''Return ``values[index]``, but the filler in rows where ``is_none``.'''
+    '''Return ``values[index]``, but with the filler in the rows in which
+    ``is_none`` is true.'''
     ans = values.index_select(0, index)
     return ans.masked_fill(is_none.view(-1, *[1] * (values.ndim - 1)), filler)

@@ -25,7 +25,7 @@ from .rnnt_boundary import check_boundary
 
 # The dtypes that the kernels of RNN-T losses take.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# The largest int32: kernels number what they read in int32.
+# The largest int32.  The kernels number the elements that they read in int32.
 MOST = 2**31 - 1
 
 
