@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 KERNELS = "patches/files/k2/csrc/mps/kernels"
 # The folder to which the checkout's Python is copied.
@@ -16,78 +17,122 @@ TOOL = "tools/k2mps"
 K2_MAC = "k2_mac"
 PARITY, TOOLING = "k2_mps_tests/parity", "k2_mps_tests/tooling"
 
-# {file of k2.mps: the tests that are most likely to notice a mutant of the file}
+
+class Chosen(NamedTuple):
+    """The tests that are most likely to notice a mutant of a file, and why.
+
+    Attributes:
+      tests: the files of the tests, without "test_" and ".py".
+      through: the names by which the tests reach the file's code.  Each test uses at least one of
+        the names; tooling/test_mutation.py checks this.
+    """
+
+    tests: Sequence[str]
+    through: Sequence[str] = ()
+
+
+_CTC = ["k2.ctc_loss", "k2.CtcLoss"]
+_SCORES = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
+_PRUNED = ["k2.intersect_dense_pruned", "k2.get_lattice"]
+_STREAMS = ["k2.OnlineDenseIntersecter"]
+_PRUNING = ["k2.do_rnnt_pruning", "k2.get_rnnt_prune_ranges"]
+
+# {file of k2.mps: tests of the parity suite}.  A test calls a function or method of `through`, or
+# reads a table of calls that has one.
 OF_PYTHON = {
-    "counting": ["counters"],
-    "ctc": ["ctc", "losses", "graph_index"],
-    "dense": ["lattice", "gradients"],
-    "double_scores": ["scores", "gradients"],
-    "graph_index": ["graph_index"],
-    "joiner": ["operations", "gradients", "budgets"],
-    "lattice": ["lattice", "placement"],
-    "not_taken": ["explain", "pruned_streams"],
-    "placement": ["explain", "pruned_streams"],
-    "pruned": ["pruned", "after_lattice", "pruned_streams"],
-    "rnnt_boundary": ["budgets", "mutual_information"],
-    "rnnt_pruned": ["operations", "gradients", "losses"],
-    "rnnt_pruning": ["operations", "gradients", "budgets"],
-    "rnnt_smoothed": ["rnnt_smoothed", "gradients"],
-    "scores": ["scores"],
-    "streams": ["pruned_streams", "decoding"],
-    "sums": ["budgets", "gradients"],
+    "counting": Chosen(["counters"], through=["k2.mps.counters"]),
+    "ctc": Chosen(["ctc", "losses", "graph_index"], through=_CTC),
+    "dense": Chosen(["lattice", "gradients"], through=["k2.DenseFsaVec"]),
+    "double_scores": Chosen(["scores", "gradients"], through=_SCORES),
+    "graph_index": Chosen(["graph_index"], through=["k2.mps.graph_index"]),
+    "joiner": Chosen(["operations", "gradients", "budgets"], through=["k2.mps.joiner_input"]),
+    "lattice": Chosen(["lattice", "placement"], through=["k2.intersect_dense"]),
+    # k2.mps.explain() is in placement.py, and prints the reasons that not_taken.py keeps.
+    "not_taken": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
+    "placement": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
+    # The lattice of a stream gets its attributes from pruned.py.
+    "pruned": Chosen(["pruned", "after_lattice", "pruned_streams"], through=[*_PRUNED, *_STREAMS]),
+    # The recursion reads the rows of its boundary with rnnt_boundary.py.
+    "rnnt_boundary": Chosen(
+        ["budgets", "mutual_information"],
+        through=["k2.mps.know_boundary", "k2.mutual_information_recursion"],
+    ),
+    "rnnt_pruned": Chosen(["operations", "gradients", "losses"], through=["k2.rnnt_loss_pruned"]),
+    "rnnt_pruning": Chosen(["operations", "gradients", "budgets"], through=_PRUNING),
+    "rnnt_smoothed": Chosen(["rnnt_smoothed", "gradients"], through=["k2.rnnt_loss_smoothed"]),
+    "scores": Chosen(["scores"], through=_SCORES),
+    "streams": Chosen(["pruned_streams", "decoding"], through=_STREAMS),
+    # The gradient of index_select() is a sum.
+    "sums": Chosen(["budgets", "gradients"], through=["k2.index_select"]),
 }
-# {file of k2_mac: the tests that are most likely to notice a mutant of the file}
-OF_K2_MAC = {
-    "calibrate": ["calibrate"],
-    "check": ["check"],
-    "check_operations": ["check"],
-    "check_page": ["check"],
-    "distributed": ["distributed"],
-    "faults": ["faults", "check"],
-    "gpu": ["gpu", "translate"],
-    "hook": ["run_scope", "run_program", "run_surroundings"],
-    "names": ["rules"],
-    "patched": ["translate", "run_recipes", "run_surroundings"],
-    "provenance": ["provenance"],
-    "rewriter": ["rules"],
-    "rules": ["rules"],
-    "run": ["run_program", "run_output", "run_scope", "run_surroundings"],
-    "summary": ["run_output", "run_recipes"],
-    "syntax": ["rules"],
-    "torch_ctc": ["torch_ctc"],
-    "translate": ["translate"],
-}
-# {header of the bindings: the tests that are most likely to notice a mutant of the header}
+# {header of the bindings: tests of the parity suite}.  `through` is as in OF_PYTHON.
 OF_BINDINGS = {
-    "mps_ctc": ["ctc"],
-    "mps_dense_fsa_vec": ["lattice", "ctc"],
-    "mps_double_scores": ["scores"],
-    "mps_graph_index": ["graph_index", "ctc"],
-    "mps_labels": ["graph_index", "ctc"],
-    "mps_lattice": ["lattice", "placement"],
-    "mps_metal": ["swoosh"],
-    "mps_placement": ["placement"],
-    "mps_pruned": ["pruned"],
-    "mps_pruned_stream": ["pruned_streams"],
-    "mps_rnnt_pruned": ["losses", "gradients"],
-    "mps_rnnt_pruning": ["gradients", "budgets"],
-    "mps_rnnt_smoothed": ["rnnt_smoothed"],
-    "scores": ["scores", "operations", "odd_inputs"],
+    "mps_ctc": Chosen(["ctc"], through=_CTC),
+    "mps_dense_fsa_vec": Chosen(["lattice", "ctc"], through=["k2.DenseFsaVec"]),
+    "mps_double_scores": Chosen(["scores"], through=_SCORES),
+    # k2 makes the index of a graph in the first loss of the graph.
+    "mps_graph_index": Chosen(["graph_index", "ctc"], through=_CTC),
+    # The property Fsa.labels copies the labels with this header.
+    "mps_labels": Chosen(["graph_index", "ctc"], through=[".labels"]),
+    "mps_lattice": Chosen(["lattice", "placement"], through=["k2.intersect_dense"]),
+    # After each parity test, conftest.py reads the arguments of the kernels that the test launched.
+    "mps_metal": Chosen(["swoosh"], through=["k2.swoosh_l"]),
+    "mps_placement": Chosen(["placement"], through=["_k2.mps_placements", "_k2.mps_set_costs"]),
+    "mps_pruned": Chosen(["pruned"], through=_PRUNED),
+    "mps_pruned_stream": Chosen(["pruned_streams"], through=_STREAMS),
+    "mps_rnnt_pruned": Chosen(["losses", "gradients"], through=["k2.rnnt_loss_pruned"]),
+    "mps_rnnt_pruning": Chosen(["gradients", "budgets"], through=_PRUNING),
+    "mps_rnnt_smoothed": Chosen(["rnnt_smoothed"], through=["k2.rnnt_loss_smoothed"]),
+    "scores": Chosen(["scores", "operations", "odd_inputs"], through=_SCORES),
+}
+# {file of k2_mac: tests of k2_mac}.  `through` has modules and functions of k2_mac that a test
+# imports or runs; without `through`, a test imports or runs the file itself.
+OF_K2_MAC = {
+    "calibrate": Chosen(["calibrate"]),
+    "check": Chosen(["check"]),
+    "check_operations": Chosen(["check"], through=["check"]),
+    "check_page": Chosen(["check"]),
+    "distributed": Chosen(["distributed"]),
+    "faults": Chosen(["faults", "check"], through=["faults", "check"]),
+    "gpu": Chosen(["gpu", "translate"]),
+    "hook": Chosen(["run_scope", "run_program", "run_surroundings"], through=["hook", "run"]),
+    "names": Chosen(["rules"]),
+    "patched": Chosen(["translate", "run_recipes", "run_surroundings"], through=["patched", "run"]),
+    "provenance": Chosen(["provenance"]),
+    "rewriter": Chosen(["rules"], through=["rules"]),
+    "rules": Chosen(["rules"]),
+    "run": Chosen(["run_program", "run_output", "run_scope", "run_surroundings"]),
+    "summary": Chosen(["run_output", "run_recipes"], through=["run"]),
+    "syntax": Chosen(["rules"], through=["rules"]),
+    "torch_ctc": Chosen(["torch_ctc"], through=["install_ctc_loss"]),
+    "translate": Chosen(["translate"]),
 }
 _OF_APPLY = ["apply", "apply_refused", "apply_meanwhile", "apply_exchanged"]
 _OF_REBASE = ["rebase", "rebase_refused", "rebase_interrupted", "rebase_by_git"]
 _OF_BUILD = ["build", "build_errors", "build_interrupted", "build_locks", "build_needs"]
-# {package of the tool: the tests that are most likely to notice a mutant of its files}
+# {package of the tool: tests of the tool}.  `through` has commands of k2mps that need the package;
+# a test runs such a command, or imports the package.
 OF_TOOL = {
-    "series": ["series", "lint", "groups"],
-    "stack": [*_OF_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
-    "carry": [*_OF_REBASE, "carrying", "submission", "upstream_check"],
-    "core": ["cli", *_OF_APPLY, "clone", "hostile_config", *_OF_REBASE],
-    "build": [*_OF_BUILD, "environment", "interpreter"],
-    "run": ["suites"],
-    "wheel": ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"],
-    "cli": ["cli", "authoring", "status"],
+    "series": Chosen(["series", "lint", "groups"], through=["lint", "export", "upstream"]),
+    "stack": Chosen(
+        [*_OF_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
+        through=["apply", "export", "fold", "new", "status"],
+    ),
+    "carry": Chosen(
+        [*_OF_REBASE, "carrying", "submission", "upstream_check"], through=["rebase", "upstream"]
+    ),
+    "core": Chosen(
+        ["cli", *_OF_APPLY, "clone", "hostile_config", *_OF_REBASE],
+        through=["apply", "rebase", "status"],
+    ),
+    "build": Chosen([*_OF_BUILD, "environment", "interpreter"], through=["build", "doctor"]),
+    "run": Chosen(["suites"], through=["test"]),
+    "wheel": Chosen(
+        ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"], through=["wheel"]
+    ),
+    "cli": Chosen(["cli", "authoring", "status"], through=["status", "fold"]),
 }
+_NONE = Chosen([])
 
 
 def files(area: str, tree: Path) -> list[str]:
@@ -117,14 +162,14 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
         names = _kernels_with(Path(path).name, tree)
         return [[*program, name] for program in (check, check_races) for name in names]
     if area == "bindings":
-        own, folder = OF_BINDINGS.get(name, []), PARITY
+        chosen, folder = OF_BINDINGS.get(name, _NONE), PARITY
     elif area == "k2.mps":
-        own, folder = OF_PYTHON.get(name, []), PARITY
+        chosen, folder = OF_PYTHON.get(name, _NONE), PARITY
     elif area == "k2_mac":
-        own, folder = OF_K2_MAC.get(name, []), f"{K2_MAC}/tests"
+        chosen, folder = OF_K2_MAC.get(name, _NONE), f"{K2_MAC}/tests"
     else:
-        own, folder = OF_TOOL.get(Path(path).parent.name, []), TOOLING
-    quick = [f"{folder}/test_{test}.py" for test in own]
+        chosen, folder = OF_TOOL.get(Path(path).parent.name, _NONE), TOOLING
+    quick = [f"{folder}/test_{test}.py" for test in chosen.tests]
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     found = [[*pytest, *quick]] if quick else []
     if whole or not quick:

@@ -1,7 +1,6 @@
 """The weekly search for mutants runs tests that exist, and that run the changed file."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,103 +13,6 @@ TESTS = {
     f"{areas.K2_MAC}/tests": (areas.OF_K2_MAC,),
     areas.TOOLING: (areas.OF_TOOL,),
 }
-_SCORES = "get_tot_scores|get_forward_scores|get_backward_scores|get_arc_post"
-_OF_PRUNED = "intersect_dense_pruned|get_lattice"
-_CTC = r"k2\.ctc_loss|k2\.CtcLoss"
-_STREAMS = "OnlineDenseIntersecter"
-_PRUNING = "do_rnnt_pruning|get_rnnt_prune_ranges"
-# {file of k2.mps: the public names that run the file, as a regular expression}
-RUN_PYTHON = {
-    "counting": "counters",
-    "ctc": _CTC,
-    "dense": "DenseFsaVec",
-    "double_scores": _SCORES,
-    "graph_index": rf"{_CTC}|k2\.intersect_dense",
-    "joiner": "joiner_input",
-    "lattice": "intersect_dense",
-    "not_taken": "explain",
-    "placement": "explain|placements",
-    "pruned": f"{_OF_PRUNED}|{_STREAMS}",
-    "rnnt_boundary": "boundary",
-    "rnnt_pruned": "rnnt_loss_pruned",
-    "rnnt_pruning": _PRUNING,
-    "rnnt_smoothed": "rnnt_loss_smoothed",
-    "scores": _SCORES,
-    "streams": _STREAMS,
-    "sums": "index_sums|index_add|index_select",
-}
-RUN_BINDINGS = {
-    "mps_ctc": _CTC,
-    "mps_dense_fsa_vec": "DenseFsaVec",
-    "mps_double_scores": _SCORES,
-    "mps_graph_index": rf"{_CTC}|k2\.intersect_dense",
-    "mps_labels": "labels",
-    "mps_lattice": "intersect_dense",
-    # Each parity test reads the arguments of the kernels that it launches; see conftest.py.
-    "mps_metal": "swoosh_l",
-    "mps_placement": "K2_MPS_FORCE",
-    "mps_pruned": _OF_PRUNED,
-    "mps_pruned_stream": _STREAMS,
-    "mps_rnnt_pruned": "rnnt_loss_pruned",
-    "mps_rnnt_pruning": _PRUNING,
-    "mps_rnnt_smoothed": "rnnt_loss_smoothed",
-    "scores": _SCORES,
-}
-# {file of k2_mac that tests reach by other names than the file's: these names}
-RUN_K2_MAC = {
-    "check_operations": "check",
-    "faults": "faults|check",
-    "hook": "hook|run",
-    "patched": "patched|run",
-    "rewriter": "rules",
-    "summary": "run",
-    "syntax": "rules",
-    "torch_ctc": "install_ctc_loss",
-}
-# {package of the tool: the commands that run the package}
-RUN_TOOL = {
-    "series": "lint|export|upstream",
-    "stack": "apply|export|fold|new|status",
-    "carry": "rebase|upstream",
-    "core": "apply|rebase|status",
-    "build": "build|doctor",
-    "run": "test",
-    "wheel": "wheel",
-    "cli": "status|fold",
-}
-
-
-def _rows():
-    """Yields each test that areas.py names: (the changed file, the test's path, an expression).
-
-    The regular expression matches what the test must have.
-
-    A test of k2 or of k2_mac must have a name that runs the changed file.  A test of the tool must
-    import the changed package, or run a command that needs it.
-    """
-    for table, names in ((areas.OF_PYTHON, RUN_PYTHON), (areas.OF_BINDINGS, RUN_BINDINGS)):
-        for file, tests in table.items():
-            for test in tests:
-                yield file, f"{areas.PARITY}/test_{test}.py", rf"\b({names[file]})\b"
-    for file, tests in areas.OF_K2_MAC.items():
-        for test in tests:
-            name = RUN_K2_MAC.get(file, file)
-            yield (
-                file,
-                f"{areas.K2_MAC}/tests/test_{test}.py",
-                rf"\bk2_mac\.({name})\b|\bfrom k2_mac import .*\b({name})\b",
-            )
-    for package, tests in areas.OF_TOOL.items():
-        for test in tests:
-            yield (
-                package,
-                f"{areas.TOOLING}/test_{test}.py",
-                rf"\bfrom k2mps\.{package}\b|[\"']({RUN_TOOL[package]})[ \"']"
-                rf"|\b({RUN_TOOL[package]})\(",
-            )
-
-
-ROWS = list(_rows())
 
 
 def _text(path):
@@ -122,22 +24,44 @@ def _text(path):
     )
 
 
+def _rows(folder):
+    """Yields (changed file, path of a test, names by which the test reaches the changed file)."""
+    for table in TESTS[folder]:
+        for file, chosen in table.items():
+            for test in chosen.tests:
+                yield file, f"{folder}/test_{test}.py", chosen.through
+
+
+@pytest.mark.parametrize("file, path, through", list(_rows(areas.PARITY)))
+def test_a_parity_test_calls_what_runs_the_changed_file(file, path, through):
+    assert through  # an empty expression would match every text
+    names = "|".join(map(re.escape, through))
+    assert re.search(rf"({names})\b", _text(path))
+
+
+@pytest.mark.parametrize("file, path, through", list(_rows(f"{areas.K2_MAC}/tests")))
+def test_a_test_of_k2_mac_imports_or_runs_what_needs_the_changed_file(file, path, through):
+    names = "|".join(through or [file])
+    run, imported = rf"\bk2_mac\.({names})\b", rf"\bfrom k2_mac import .*\b({names})\b"
+    assert re.search(f"{run}|{imported}", _text(path))
+
+
+@pytest.mark.parametrize("package, path, through", list(_rows(areas.TOOLING)))
+def test_a_test_of_the_tool_imports_the_changed_package_or_runs_its_command(package, path, through):
+    assert through  # an empty expression would match every text
+    commands = "|".join(through)
+    # A command is the first word of a string, or a method of the sandbox.
+    run = rf"[\"']({commands})[ \"']|\b({commands})\("
+    assert re.search(rf"\bfrom k2mps\.{package}\b|{run}", _text(path))
+
+
 @pytest.mark.parametrize("folder", TESTS)
 def test_the_tests_that_may_notice_a_mutant_exist(folder):
-    named = {name for table in TESTS[folder] for names in table.values() for name in names}
-    missing = [name for name in named if not (ROOT / folder / f"test_{name}.py").is_file()]
+    missing = [path for _, path, _ in _rows(folder) if not (ROOT / path).is_file()]
     assert missing == []
 
 
-@pytest.mark.parametrize(
-    "path, names",
-    [pytest.param(path, names, id=f"{file}, {Path(path).name}") for file, path, names in ROWS],
-)
-def test_a_named_test_runs_the_changed_file(path, names):
-    assert re.search(names, _text(path))
-
-
-@pytest.mark.parametrize("path", sorted({path for _, path, _ in ROWS}))
+@pytest.mark.parametrize("path", sorted({path for folder in TESTS for _, path, _ in _rows(folder)}))
 def test_no_named_test_skips_all_its_tests(path):
     """A test may still skip itself on macOS, where nobody searches for mutants."""
     assert not re.search(r"^pytestmark = .*\bskip", _text(path), re.MULTILINE)
