@@ -279,6 +279,13 @@ def test_a_page_lists_all_suites():
     assert first_words("The suites") == sorted(suite.name for suite in suites.SUITES)
 
 
+def test_a_page_recommends_the_torch_of_upstream_toml():
+    text = (ROOT / "docs/migration.md").read_text(encoding="utf-8")
+    torch = PROJECT.upstream().torch
+    assert f"- **A Mac with macOS 15 or newer: torch {torch.mac}**" in text
+    assert f"- **Linux, emulated:** torch {torch.default}," in text
+
+
 def sentences(path):
     """Returns a page's sentences of more than 8 words; leaves out headings, tables and code."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
