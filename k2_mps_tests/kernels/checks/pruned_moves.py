@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from k2_mps_tests.kernels import search
 from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
-from k2_mps_tests.kernels.checks import pruned
-from k2_mps_tests.kernels.checks.pruned import LANES, NUM_INFOS, SIZES
 from k2_mps_tests.kernels.graphs import ARC
+from k2_mps_tests.kernels.search import LANES, NUM_INFOS, SIZES
 from k2_mps_tests.kernels.sources import enumeration, enumerators, layout
 
 Number = enumeration("pruned_stream.h", "PrunedStreamBuffer")
@@ -36,15 +36,15 @@ def _untouched(*shape, dtype=np.int32):
 def _params(rows, num_columns):
     """Returns PrunedParams for load_stream, save_stream and emit_stream.  The fields that these
     kernels do not use are 0."""
-    fields = dict.fromkeys(pruned.PARAMS.names, 0)
+    fields = dict.fromkeys(search.PARAMS.names, 0)
     fields.update(num_rows=rows, num_columns=num_columns)
-    fields.update(max_states=pruned.MAX_STATES, max_arcs=pruned.MAX_ARCS)
-    fields.update(max_out_states=pruned.MAX_OUT_STATES, max_out_arcs=pruned.MAX_OUT_ARCS)
-    return Buffer.struct(pruned.PARAMS, **fields)
+    fields.update(max_states=search.MAX_STATES, max_arcs=search.MAX_ARCS)
+    fields.update(max_out_states=search.MAX_OUT_STATES, max_out_arcs=search.MAX_OUT_ARCS)
+    return Buffer.struct(search.PARAMS, **fields)
 
 
 def _untouched_rings(num_seqs, rows):
-    layout = pruned.rings_layout(rows)
+    layout = search.rings_layout(rows)
     return _untouched(num_seqs * layout.itemsize // 4).view(layout)
 
 
@@ -99,7 +99,7 @@ def _load(is_new):
         from_row=from_row,
         to_row=to_row,
         stride=stride,
-        beam=pruned.bits_of(7.5),
+        beam=search.bits_of(7.5),
         base=base,
         first_frame=HISTORY if is_new else 0,
         num_states=states,
@@ -164,8 +164,8 @@ def _loaded_infos(is_new, beam, num_states):
       num_states: the number of saved states of the first frame.
     """
     infos = np.zeros(NUM_INFOS, np.int32)
-    infos[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
-    infos[SIZES["kPrBeam"] :][:2] = pruned.bits_of(beam)
+    infos[SIZES["kPrBest"] :][:2] = search.MINUS_INFINITY
+    infos[SIZES["kPrBeam"] :][:2] = search.bits_of(beam)
     infos[SIZES["kPrFirstFrame"]], infos[SIZES["kPrIsNew"]] = HISTORY if is_new else 0, is_new
     infos[SIZES["kPrStates"]] = num_states
     return infos
@@ -189,7 +189,7 @@ def _save(is_new):
     ring["frames"][: end + 1] = frames
     scores = random.standard_normal((first_row + end + 1, columns)).astype(np.float32)
     out = random.integers(50, size=(11, 4))
-    lattices = np.zeros(index + 1, pruned.lattice_layout())
+    lattices = np.zeros(index + 1, search.lattice_layout())
     lattices[index]["out"][: len(out)] = out
     n, m = sizes[following:, 0].sum(), sizes[following:end, 1].sum()
     history = scores[first_row + end - HISTORY : first_row + end]
@@ -228,7 +228,7 @@ def _save(is_new):
 
 def _fill_ring(random, ring):
     """Fills the states and arcs of a ring with random numbers."""
-    max_states, max_arcs = pruned.MAX_STATES, pruned.MAX_ARCS
+    max_states, max_arcs = search.MAX_STATES, search.MAX_ARCS
     ring["active"] = random.integers(100, size=(max_states, 4))
     ring["num_kept"] = random.integers(-1, 3, size=max_states)
     ring["next_states"] = random.integers(9, size=max_arcs)
@@ -249,8 +249,8 @@ def _expected_saved(ring, frame, num_states, num_arcs, base, history):
       num_states, num_arcs: how many they are.
       base: a state's number in the stream's lattice minus its number in the chunk.
     """
-    of_states = _elements(frame[0], num_states, pruned.MAX_STATES)
-    of_arcs = _elements(frame[2], num_arcs, pruned.MAX_ARCS)
+    of_states = _elements(frame[0], num_states, search.MAX_STATES)
+    of_arcs = _elements(frame[2], num_arcs, search.MAX_ARCS)
     return Saved(
         active=ring["active"][of_states],
         num_kept=ring["num_kept"][of_states],
@@ -267,9 +267,9 @@ def _expected_times(ring, frames, frozen, base, time):
       frozen: the frames of the chunk whose states are added.
       time: the frame of the stream that is frame 0 of the chunk.
     """
-    times = _untouched(pruned.MAX_STATES + base)
+    times = _untouched(search.MAX_STATES + base)
     for t in frozen:
-        for state in _elements(frames[t, 0], frames[t, 1], pruned.MAX_STATES):
+        for state in _elements(frames[t, 0], frames[t, 1], search.MAX_STATES):
             if ring["num_kept"][state] >= 0:
                 times[ring["numbers"][state] + base] = time + t
     return times
@@ -285,7 +285,7 @@ def _wrapped_frames(sizes, frame):
       sizes: the numbers of states and of arcs of each frame.
       frame: the number of this one frame.
     """
-    capacity = np.array([pruned.MAX_STATES, pruned.MAX_ARCS])
+    capacity = np.array([search.MAX_STATES, search.MAX_ARCS])
     before = np.cumsum(sizes, 0) - sizes
     begins = (capacity - 1 + before - before[frame]) % capacity
     return np.stack([begins[:, 0], sizes[:, 0], begins[:, 1], sizes[:, 1]], 1)
@@ -309,7 +309,7 @@ def _emit(num_old):
     of_graph = random.integers(len(graph), size=num_arcs)
     scores = random.standard_normal(num_arcs).astype(np.float32)
     arcs = np.stack([src, dest, of_graph, scores.view(np.int32)], 1)
-    lattices = np.zeros(index + 1, pruned.lattice_layout())
+    lattices = np.zeros(index + 1, search.lattice_layout())
     lattices[index]["out"][: num_arcs - num_old] = arcs[num_old:] - [base, base, 0, 0]
     emit = Buffer.struct(
         EMIT,

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from k2_mps_tests.kernels import decoding
+from k2_mps_tests.kernels import decoding, search
 from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.checks import pruned, pruned_moves
-from k2_mps_tests.kernels.checks.pruned import COLUMNS, LANES, NUM_INFOS, SIZES
+from k2_mps_tests.kernels.checks import pruned_moves
 from k2_mps_tests.kernels.checks.pruned_moves import HISTORY, SAVED
 from k2_mps_tests.kernels.decoding import Options
 from k2_mps_tests.kernels.graphs import with_padding
+from k2_mps_tests.kernels.search import COLUMNS, LANES, NUM_INFOS, SIZES
 
 WIDE = SIZES["kPrWideThreads"]
 
@@ -52,7 +52,7 @@ class Chunk:
     def __init__(self, shape):
         states, num_arcs, lengths, self.options = shape
         random = np.random.default_rng([states, num_arcs, sum(lengths)])
-        graphs = pruned.random_graphs(random, [states], num_arcs)
+        graphs = search.random_graphs(random, [states], num_arcs)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.leaving_begins = graphs.leaving_begins
         self.rows = [HISTORY + length + 1 for length in lengths]
@@ -94,7 +94,7 @@ class Chunk:
     def score(self, index, arc, t):
         """Returns the bits of an arc's score in the lattice."""
         acoustic = self.scores[self.b_begins[index] + t, self.arcs["label"][arc] + 1]
-        return int(pruned.bits_of(acoustic + self.arcs["score"][arc]))
+        return int(search.bits_of(acoustic + self.arcs["score"][arc]))
 
     def next(self, index):
         """Returns the first frame that the next chunk can still change.
@@ -112,8 +112,8 @@ class Chunk:
         """
         ans = np.zeros((len(self.rows), NUM_INFOS), np.int32)
         for index, info in enumerate(ans):
-            info[SIZES["kPrBest"] :][:2] = pruned.MINUS_INFINITY
-            info[SIZES["kPrBeam"] :][:2] = pruned.bits_of(self.options.search_beam)
+            info[SIZES["kPrBest"] :][:2] = search.MINUS_INFINITY
+            info[SIZES["kPrBeam"] :][:2] = search.bits_of(self.options.search_beam)
             info[SIZES["kPrFirstFrame"]], info[SIZES["kPrIsNew"]] = HISTORY, 1
             if searched:
                 begins, out, times = self.lattices[index]
@@ -137,11 +137,11 @@ class Chunk:
             for i in part:
                 src, dest, _, _ = out[i]
                 label = labels[i] & 0xFFFFFFFF
-                lacks |= pruned.EPSILON_FREE if label == 0 else 0
+                lacks |= search.EPSILON_FREE if label == 0 else 0
                 if i > 0 and out[i - 1][0] == src:
                     earlier = labels[i - 1] & 0xFFFFFFFF
-                    lacks |= pruned.DETERMINISTIC if label <= earlier else 0
-                    lacks |= pruned.SORTED if (label, dest) < (earlier, out[i - 1][1]) else 0
+                    lacks |= search.DETERMINISTIC if label <= earlier else 0
+                    lacks |= search.SORTED if (label, dest) < (earlier, out[i - 1][1]) else 0
                 else:
                     left += 1
                 entered.add(dest)
@@ -160,7 +160,7 @@ class Chunk:
         Args:
           described: whether to add this 1, as describe_stream does for each state that arcs enter.
         """
-        ans = np.zeros((len(self.rows), pruned.MAX_OUT_STATES), np.int32)
+        ans = np.zeros((len(self.rows), search.MAX_OUT_STATES), np.int32)
         for index, (_, out, times) in enumerate(self.lattices):
             ans[index, : len(times) - 1] = [2 * t for t in times[:-1]]
             if described:
@@ -183,7 +183,7 @@ def cases():
 
 
 class _AsBatch:
-    """A chunk in place of a Batch, with the attributes that the functions of pruned.py read."""
+    """A chunk in place of a Batch, with the attributes that the functions of search.py read."""
 
     def __init__(self, chunk):
         self.rows, self.shared, self.options = chunk.rows, True, chunk.options
@@ -201,18 +201,18 @@ class _AsBatch:
 def _arguments(chunk, infos, lattices):
     """Returns the arguments of a search.  The memory has the contents that load_stream writes."""
     batch = _AsBatch(chunk)
-    rings = pruned.rings_of(batch)
+    rings = search.rings_of(batch)
     begin, end = chunk.leaving_begins[:2]
     for ring in rings[: len(chunk.rows)]:
         ring["active"][0] = 0, 0, 0, begin
         ring["frames"][HISTORY] = 0, 1, 0, end - begin
     return {
-        **pruned.inputs_of(batch),
-        pruned.Number.kPrunedTable: pruned.table_of(batch),
-        pruned.Number.kPrunedRings: pruned.scratch_of(rings),
-        pruned.Number.kPrunedLattice: lattices,
-        pruned.Number.kPrunedInfos: infos,
-        pruned.Number.kPrunedParams: pruned.params_of(batch, streaming=1),
+        **search.inputs_of(batch),
+        search.Number.kPrunedTable: search.table_of(batch),
+        search.Number.kPrunedRings: search.scratch_of(rings),
+        search.Number.kPrunedLattice: lattices,
+        search.Number.kPrunedInfos: infos,
+        search.Number.kPrunedParams: search.params_of(batch, streaming=1),
     }
 
 
@@ -223,7 +223,7 @@ def _searched(chunk):
     for info in ("Error", "States", "Arcs", "FirstFrame", "IsNew", "FrozenStates", "FrozenArcs"):
         allowed[SIZES["kPr" + info]] = 0
     infos = Buffer(chunk.infos(), chunk.infos(searched=True), allowed)
-    return _arguments(chunk, infos, pruned.searched_lattices(_AsBatch(chunk), chunk.entered(False)))
+    return _arguments(chunk, infos, search.searched_lattices(_AsBatch(chunk), chunk.entered(False)))
 
 
 def _step(name, chunk, threads, groups):
@@ -237,7 +237,7 @@ def _step(name, chunk, threads, groups):
     all_groups = len(chunk.rows) * groups
     first, *more = [
         Buffer.struct(
-            pruned.STEP,
+            search.STEP,
             first_seq=0,
             groups=groups,
             num_teams=1,
@@ -249,22 +249,22 @@ def _step(name, chunk, threads, groups):
         )
         for phase, t, window_step in steps
     ]
-    buffers = {**_searched(chunk), pruned.Number.kPrunedDispatch: first}
-    more = [(all_groups, {pruned.Number.kPrunedDispatch: step}) for step in more]
+    buffers = {**_searched(chunk), search.Number.kPrunedDispatch: first}
+    more = [(all_groups, {search.Number.kPrunedDispatch: step}) for step in more]
     return Case(name, "step_stream", all_groups, threads, buffers, more)
 
 
 def _describe(name, chunk):
     batch = _AsBatch(chunk)
     before, after = (
-        pruned.lattices_of(batch, chunk.entered(x)).view(np.int32) for x in (False, True)
+        search.lattices_of(batch, chunk.entered(x)).view(np.int32) for x in (False, True)
     )
     infos = Buffer(chunk.infos(searched=True), chunk.infos(searched=True, described=True))
     buffers = _arguments(chunk, infos, Buffer(before, after))
-    rings = pruned.rings_of(batch)
+    rings = search.rings_of(batch)
     for ring, frames in zip(rings, chunk.frames):
         for t, frame in enumerate(frames, HISTORY):
             ring["frames"][t] = 0, len(frame.states), 0, len(frame.steps)
-    buffers[pruned.Number.kPrunedRings] = pruned.scratch_of(rings)
+    buffers[search.Number.kPrunedRings] = search.scratch_of(rings)
     groups = len(chunk.rows) * SIZES["kPrWideGroups"]
     return Case(name, "describe_stream", groups, WIDE, buffers)
