@@ -22,7 +22,7 @@ NUM_INFOS = SIZES["kPrNumInfos"]
 NONE, MINUS_INFINITY = 0x7FFFFFFF, np.int32(-0x7F800001)
 SYMBOLS = 5
 COLUMNS = SYMBOLS + 1
-ALL, SORTED, DETERMINISTIC, EPSILON_FREE = 0x1FF, 0x10, 0x20, 0x40
+SORTED, DETERMINISTIC, EPSILON_FREE = 0x10, 0x20, 0x40
 # The limits of a sequence's memory: the most states and arcs that the search can have, then the
 # most states and arcs that the lattice can have.
 MAX_STATES, MAX_ARCS, MAX_OUT_STATES, MAX_OUT_ARCS = 3000, 9000, 2000, 5000

@@ -27,7 +27,8 @@ import k2
 import k2.ragged  # noqa: F401  CALLS use it
 import torch
 
-from k2_mps_tests.parity.hostile_calls import CALLS, CHANGES, VALUES, inputs, other_device
+from k2_mps_tests.parity.hostile_calls import CALLS, CHANGES, VALUES
+from k2_mps_tests.parity.hostile_inputs import inputs, other_device
 
 LIMIT = 30  # seconds for one call
 MEMORY = 6 << 30  # bytes; a call that needs more raises an exception
