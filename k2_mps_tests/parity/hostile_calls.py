@@ -1,7 +1,7 @@
 """The calls of hostile.py, and the wrong arguments."""
 
-# The good calls.  hostile_inputs.py makes the inputs that they name.  The functions that make random
-# FSAs and shapes are not here: they make as much as their arguments ask for.
+# The good calls.  hostile_inputs.py makes the inputs that they name.  The functions that make
+# random FSAs and shapes are not here: they make as much as their arguments ask for.
 CALLS = """
 k2.DenseFsaVec(log_probs, segments, allow_truncate=0)
 k2.convert_dense_to_fsa_vec(dense)
