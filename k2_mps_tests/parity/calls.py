@@ -76,7 +76,7 @@ def variables(along=None):
         "boundary": boundary,
         "grads": grads,
         "ranges": k2.get_rnnt_prune_ranges(*grads, boundary, 3),
-        "logits": leaf(B, T, 3, C),
+        "pruned_logits": leaf(B, T, 3, C),
         "x": leaf(50, 20),
         "speech": leaf(16, 40, C),
         "lengths": torch.arange(40, 24, -1),
@@ -99,7 +99,7 @@ def variables(along=None):
             dtype=torch.int32,
             device="mps",
         ),
-        "scores": torch.arange(20.0, device="mps"),
+        "token_scores": torch.arange(20.0, device="mps"),
         "counts": indexes([1] * 10 + [0] * 10),
         "row_splits": indexes([0, 2, 3]),
     }
