@@ -191,9 +191,15 @@ def examine() -> list[Fact]:
     ]
 
 
-def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
+def _difference(cpu: torch.Tensor, mps: torch.Tensor | None) -> float:
     """Returns the difference between a result on the CPU and the same result on mps, as described
-    at Comparison.difference."""
+    at Comparison.difference.
+
+    Args:
+      mps: None for a gradient that mps does not compute; then the difference is NaN.
+    """
+    if mps is None:
+        return float("nan")
     cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
     if cpu.shape != mps.shape:
         return float("nan")
@@ -221,11 +227,13 @@ def compare(name: str, size: str) -> Comparison:
     expected = operation(torch.device("cpu"))()
     try:
         found = operation(torch.device("mps", 0))()
+        # A kernel that does not complete is an error at the next wait.
+        k2.mps.synchronize()
+        differences = [_difference(*pair) for pair in zip(expected, found)]
     except Exception as error:
         # torch and k2 raise errors of several types, for example a TypeError for float64 on mps.
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         return Comparison(name, float("nan"), tolerance, reason)
-    differences = [_difference(*pair) for pair in zip(expected, found)]
     # Python's max() may drop a NaN.
     worst = float(torch.tensor(differences).max())
     return Comparison(name, worst, tolerance)

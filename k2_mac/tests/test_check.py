@@ -220,6 +220,28 @@ def test_an_error_without_a_text_has_the_name_of_its_type(monkeypatch):
     assert check.compare("ctc_loss", "small").error == "AssertionError"
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="only the emulated device fails on request")
+def test_a_kernel_that_does_not_complete_is_found(monkeypatch):
+    from mps_emulator import failing_command_buffer
+
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    with failing_command_buffer():
+        found = check.compare("rnnt_loss_smoothed", "small")
+    assert not found.ok and "Caused GPU Timeout" in found.error
+    assert check.compare("rnnt_loss_smoothed", "small").ok
+
+
+def test_a_gradient_that_is_missing_on_mps_is_found(monkeypatch):
+    smoothed = k2.rnnt_loss_smoothed
+
+    def without_one_gradient(*, lm, **kwargs):
+        return smoothed(lm=lm.detach() if lm.is_mps else lm, **kwargs)
+
+    monkeypatch.setattr(k2, "rnnt_loss_smoothed", without_one_gradient)
+    found = check.compare("rnnt_loss_smoothed", "small")
+    assert not found.ok and math.isnan(found.difference)
+
+
 def test_the_page_escapes_what_it_shows():
     result = check.Result([check.Fact("torch", "<script>")], "A GPU", "small")
     result.comparisons.append(check.Comparison("a & b", 1.0, 0.1, "<b>"))
