@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int | None:
     options = _parser().parse_args(own)
     if options.show:
         return _show(options.show, options.in_place)
-    if program[:1] in ([], ["-m"]) and not program[1:]:
+    if program in ([], ["-m"]):
         _parser().error("which program, or which module?")
     if VARIABLE not in os.environ and has_cuda():
         os.execv(sys.executable, [sys.executable, *_options_of_python(argv), *program])
@@ -117,12 +117,13 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
     """Runs a program in this process, as Python runs it."""
     hook = Hook.installed
     if hook is None:
-        hook = Hook.of_variable() if VARIABLE in os.environ else Hook([], options.in_place)
+        hook = Hook.of_variable() if VARIABLE in os.environ else Hook([])
         hook.install()
+    hook.in_place = hook.in_place or options.in_place
     name, *arguments = program
     if name == "-m":
         name, *arguments = arguments
-        hook.add([*_roots_of_module(name), *map(_root_of_package, options.also)])
+        hook.add([*_roots_of_module(name), *_roots_of_packages(options.also)])
         module, code = _module(name)
     else:
         if not os.path.isfile(name):
@@ -130,7 +131,7 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
         folder = os.path.dirname(os.path.realpath(name))
         if not getattr(sys.flags, "safe_path", False):
             sys.path[0] = folder
-        hook.add([_project(folder), *map(_root_of_package, options.also)])
+        hook.add([_project(folder), *_roots_of_packages(options.also)])
         module, code = _script(hook, os.path.abspath(name))
     sys.argv[:] = [module.__file__ if program[0] == "-m" else name, *arguments]
     if not options.quiet:
@@ -193,16 +194,27 @@ def _roots_of_module(name: str) -> list[str]:
     package = name.partition(".")[0]
     # A module of torch, such as torch.distributed.run, starts other programs.
     if package not in NEVER:
-        roots.append(_root_of_package(package))
+        roots += _roots_of_package(package)
     return roots
 
 
-def _root_of_package(name: str) -> str:
-    found = importlib.util.find_spec(name)
-    if found is None or not found.origin:
+def _roots_of_packages(names: list[str]) -> list[str]:
+    return [root for name in names for root in _roots_of_package(name)]
+
+
+def _roots_of_package(name: str) -> list[str]:
+    """Returns the folder of a package, the folders of a package without __init__.py, or the file
+    of a module."""
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # `name` is a.b, and there is no a.
+        found = None
+    if found is None:
         sys.exit(f"error: Python finds no package {name}")
+    if not found.has_location:
+        return [os.path.realpath(folder) for folder in found.submodule_search_locations or ()]
     path = os.path.realpath(found.origin)
-    return os.path.dirname(path) if found.submodule_search_locations else path
+    return [os.path.dirname(path) if found.submodule_search_locations else path]
 
 
 def _print_summary(hook: Hook, path: str) -> None:

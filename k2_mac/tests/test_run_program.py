@@ -56,6 +56,12 @@ def test_a_module_and_a_package_run_as_main_program(command, tmp_path):
         assert out == f"__main__ pack.{main} pack {argv}\nTrue {root}\n"
 
 
+def test_a_package_without_init_has_modules_that_run(command):
+    program = "print(__name__, __package__, int('mps'.startswith('cuda')))\n"
+    out = command({"pack/program.py": program}, "-m", "pack.program").stdout
+    assert out == "__main__ pack 1\n"
+
+
 # These programs change, but neither they nor the changes import torch, so they start quickly.
 FAILS = """from helper import fail
 

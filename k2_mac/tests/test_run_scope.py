@@ -115,9 +115,30 @@ def test_packages_that_the_user_names_change_too(command, other, tmp_path):
     assert out == "1 1 1\n"
 
 
-def test_a_package_that_does_not_exist_is_an_error(command):
-    told = command(PACKAGES, "--also", "missing", "main/main.py", status=1).stderr
-    assert told == "error: Python finds no package missing\n"
+@pytest.mark.parametrize("name", ["missing", "missing.module"])
+def test_a_package_that_does_not_exist_is_an_error(command, name):
+    told = command(PACKAGES, "--also", name, "main/main.py", status=1).stderr
+    assert told == f"error: Python finds no package {name}\n"
+
+
+def test_a_package_without_init_that_the_user_names_changes_too(command, other, tmp_path):
+    files = {**PACKAGES, "main/main.py": "import space.deep\nprint(space.deep.count)\n"}
+    write(other, {"space/deep.py": SAYS})
+    out = command(files, "--also", "space", "main/main.py", PYTHONPATH=str(other)).stdout
+    assert out == "1\n"
+
+
+IN_PLACE = """def loss(joiner, x):
+    logits = joiner(x)
+    return k2.rnnt_loss_pruned(logits=logits)
+"""
+
+
+def test_a_process_of_a_changed_program_may_ask_for_losses_in_place(command, tmp_path):
+    """The process has the variable, whose value says that no loss is in place."""
+    of_parent = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
+    told = command({"main.py": IN_PLACE}, "--in-place", "main.py", K2_MAC_RUN=of_parent).stderr
+    assert "1 k2.rnnt_loss_pruned" in told
 
 
 LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
