@@ -83,7 +83,7 @@ def test_a_gradient_agrees_with_differences_of_results(name, call, place, monkey
 
 
 @pytest.mark.parametrize("name, call, place", list(_cases()))
-def test_without_gradients_nothing_is_kept_for_them(name, call, place, monkeypatch):
+def test_without_gradients_a_result_requires_none(name, call, place, monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", place)
     variables = calls.variables()
     with torch.no_grad():

@@ -17,6 +17,31 @@ def test_the_good_calls_return(call):
     eval(call, {}, hostile.Variables("cpu"))
 
 
+@pytest.mark.parametrize("form", hostile.VALUES)
+def test_each_wrong_argument_can_be_made(form):
+    """Else the program would skip this argument of all calls."""
+    eval(form, {}, hostile.Variables("cpu"))
+
+
+@pytest.fixture(scope="module")
+def good_arguments():
+    return {good for _, good, _ in hostile.cases()}
+
+
+@pytest.mark.parametrize("form", hostile.CHANGES)
+def test_each_change_applies_to_a_good_argument(form, good_arguments):
+    def applies(good):
+        variables = hostile.Variables("cpu")
+        try:
+            variables["x"] = eval(good, {}, variables)
+            eval(form, {}, variables)
+        except Exception:
+            return False
+        return True
+
+    assert any(map(applies, good_arguments))
+
+
 def test_each_public_function_has_a_call():
     assert set(hostile.names_without_a_call()) == {"random_fsa", "random_fsa_vec", "to_dot"}
 
