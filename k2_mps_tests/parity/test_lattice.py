@@ -82,7 +82,9 @@ def _case_with_arcs():
 def test_any_lattice(seed):
     torch.manual_seed(seed)
     case = _case()
-    _assert_same_results(Result("cpu", *case), Result(MPS, *case))
+    cpu, mps = Result("cpu", *case), Result(MPS, *case)
+    assert cpu.lattice is not None
+    _assert_same_results(cpu, mps)
 
 
 @pytest.mark.parametrize("seed", range(40))
