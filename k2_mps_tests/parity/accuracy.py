@@ -61,6 +61,15 @@ def ulps(a, b):
     return int((rank(a) - rank(b)).abs().max()) if a.numel() else 0
 
 
+def largest_difference(a, b):
+    """Returns the largest difference of two tensors; infinity if a difference is NaN.
+
+    Every comparison with NaN is false, so max() could drop a NaN.
+    """
+    found = (a - b).abs().max().item()
+    return found if found >= 0 else float("inf")
+
+
 def problem(generator, max_frames):
     """Returns (graph, log-probs, segments, beam), on the CPU.
 
@@ -117,13 +126,11 @@ def compare(graph, log_probs, segments, beam, generator, worst):
     for function in (lambda device: scores(device, True), ctc):
         (cpu, cpu_grad), (mps, mps_grad) = function("cpu"), function("mps")
         worst.ulps = max(worst.ulps, ulps(mps, cpu))
-        largest = cpu_grad.abs().max()
-        # A NaN must count as a difference, although every comparison with NaN is false.
-        off = ((mps_grad - cpu_grad).abs().max() / largest).item()
-        worst.gradient = max(worst.gradient, off if off >= 0 else float("inf"))
+        off = largest_difference(mps_grad, cpu_grad) / cpu_grad.abs().max().item()
+        worst.gradient = max(worst.gradient, off)
     (cpu, cpu_grad), (mps, mps_grad) = [scores(device, False) for device in ("cpu", "mps")]
     worst.tropical = max(
-        worst.tropical, (cpu - mps).abs().max().item(), (cpu_grad - mps_grad).abs().max().item()
+        worst.tropical, largest_difference(mps, cpu), largest_difference(mps_grad, cpu_grad)
     )
 
 

@@ -166,6 +166,23 @@ def test_gradients_of_any_size(gradient, log_semiring, metal):
             assert (mps[first:] == 0).all()
 
 
+@pytest.mark.parametrize("log_semiring", [True, False])
+@pytest.mark.parametrize("number", [0, 1], ids=["scores", "gradient"])
+def test_the_accuracy_of_a_nan_is_wrong(metal, monkeypatch, log_semiring, number):
+    right = k2.Fsa.get_tot_scores
+
+    def wrong(fsas, use_double_scores, **options):
+        ans = right(fsas, use_double_scores, **options)
+        if ans.is_mps and options["log_semiring"] == log_semiring:
+            if number == 0:
+                return ans * float("nan")
+            ans.register_hook(lambda grad: grad * float("nan"))
+        return ans
+
+    monkeypatch.setattr(k2.Fsa, "get_tot_scores", wrong)
+    assert not accuracy.run(lattices=8, seed=1, max_frames=300).is_right()
+
+
 def test_accuracy(metal):
     """A short run of `python -m k2_mps_tests.parity.accuracy`."""
     worst = accuracy.run(lattices=48, seed=1, max_frames=300)
