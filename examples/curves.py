@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import matplotlib
+import numpy
 from common import training
 
 matplotlib.use("Agg")  # no window
@@ -30,7 +31,7 @@ def draw(folders: list[Path], output: Path) -> float:
         if number == 0:
             continue
         differences = [abs(a - b) / abs(a) for a, b in zip(first, run["losses"])]
-        largest = max([largest, *differences])
+        largest = float(numpy.max([largest, *differences]))  # Python's max() could drop a NaN.
         lower.plot(differences, color=f"C{number}")  # as in the upper plot
     upper.set_ylabel("loss per phone")
     upper.legend()

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import math
 import re
 import sys
 
@@ -28,7 +29,9 @@ if sys.platform == "darwin":
 
 
 def losses(folder):
-    return json.loads((folder / "curve.json").read_text())["losses"]
+    found = json.loads((folder / "curve.json").read_text())["losses"]
+    assert all(map(math.isfinite, found)), found  # max() of differences could drop a NaN
+    return found
 
 
 def error_rates(text):
@@ -76,6 +79,16 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     # Before the first update, the losses are float32 sums of the same numbers, for about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     assert max(differences) < TOLERANCE["ctc"]
+
+
+def test_the_difference_from_a_loss_of_nan_is_nan(run, tmp_path):
+    for device, curve in (("cpu", "[2, 1, 1]"), ("mps", "[2, NaN, 1]")):
+        (tmp_path / device).mkdir()
+        text = f'{{"device": "{device}", "losses": {curve}}}'
+        (tmp_path / device / "curve.json").write_text(text)
+    plot = tmp_path / "curves.png"
+    text = run("curves.py", tmp_path / "cpu", tmp_path / "mps", "--output", plot)
+    assert text.endswith("largest relative difference nan\n")
 
 
 @pytest.mark.xdist_group("transducer")
