@@ -9,8 +9,8 @@ library in a temporary folder, and runs the tests of the parity suite that must 
 A test notices a mistake if it fails, or if the emulated device ends the process, because the host
 wrote bytes that queued work uses.
 
-k2's C++ test mps_host_memory_test.cu tests the other rules: those of kernels and tensors inside of a
-function, of threads, and of the targets of copies.
+k2's C++ test mps_host_memory_test.cu tests the other rules: those of kernels and tensors inside of
+a function, of threads, and of the targets of copies.
 
 NAME is the name of a mistake; default: all.  The program prints a row for each mistake.  Exit
 status: 1 if the tests do not notice a mistake, or fail without a mistake.
