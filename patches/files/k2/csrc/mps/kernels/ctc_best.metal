@@ -138,8 +138,8 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
-        // The additions are in the order of Size() in ctc_pass.h, so that the
-        // sum for an arc of the best path is equal to the state's score.
+        // The additions are in the order of Magnitude() in ctc_pass.h, so that
+        // the sum for an arc of the best path is equal to the state's score.
         if (next[arc.dest_state].max + arc.score +
                 ScoreAt(params, input.b_scores,
                         input.fsa.first_row + path.row, arc.label) ==

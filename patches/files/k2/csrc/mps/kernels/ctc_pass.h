@@ -186,15 +186,16 @@ inline Loaded Load(Input input, Row row, IncidentArc arc) {
 
 // Returns the sum over one path, which consists of one arc.  Returns an empty
 // sum if the arc is not kept.  A result of type BestScore is the score of the
-// symbol alone.  Size() adds the arc's own score before the symbol's score,
-// because the order of the additions can change which arcs are kept.
+// symbol alone.  Magnitude() adds the arc's own score before the symbol's
+// score, because the order of the additions can change which arcs are kept.
 //
 // may_be_large   false promises: if the arc is kept, IsLarge() returns false
 //                for the arc's score
 template <typename Sum>
-inline Sum OneArc(Loaded loaded, Row row, IncidentArc arc, bool may_be_large);
+inline Sum SumOfArc(Loaded loaded, Row row, IncidentArc arc, bool may_be_large);
 template <>
-inline BestScore OneArc<BestScore>(Loaded loaded, Row, IncidentArc arc, bool) {
+inline BestScore SumOfArc<BestScore>(Loaded loaded, Row, IncidentArc arc,
+                                     bool) {
   return BestScore{arc.bit == 0 ? -INFINITY : loaded.score};
 }
 // Returns whether an arc is kept, and has a column.
@@ -216,31 +217,32 @@ inline PathSum<float, T> ExpOfArc(Loaded loaded, Row row, IncidentArc arc,
   return ans;
 }
 template <>
-inline FloatSum OneArc<FloatSum>(Loaded loaded, Row row, IncidentArc arc,
-                                 bool may_be_large) {
+inline FloatSum SumOfArc<FloatSum>(Loaded loaded, Row row, IncidentArc arc,
+                                   bool may_be_large) {
   return ExpOfArc<float>(loaded, row, arc, may_be_large);
 }
 template <>
-inline DoubleSum OneArc<DoubleSum>(Loaded loaded, Row row, IncidentArc arc,
-                                   bool may_be_large) {
+inline DoubleSum SumOfArc<DoubleSum>(Loaded loaded, Row row, IncidentArc arc,
+                                     bool may_be_large) {
   return ExpOfArc<TwoFloat>(loaded, row, arc, may_be_large);
 }
 
 template <typename Sum>
-inline Sum OneArcIn(constant CtcParams &params, Input input, int t,
-                    IncidentArc arc) {
+inline Sum SumOfArcIn(constant CtcParams &params, Input input, int t,
+                      IncidentArc arc) {
   const Row row = GetRow(params, input, t);
-  return OneArc<Sum>(Load<Sum>(input, row, arc), row, arc, true);
+  return SumOfArc<Sum>(Load<Sum>(input, row, arc), row, arc, true);
 }
 
 // Extends the best path of a state by an arc, and returns the score of the
 // extended path.  For a PathSum, returns the exponent of the extended sum.
-inline float Size(BestScore state, IncidentArc arc, BestScore one) {
-  return state.max + arc.score + one.max;
+inline float Magnitude(BestScore state, IncidentArc arc, BestScore sum_of_arc) {
+  return state.max + arc.score + sum_of_arc.max;
 }
 template <typename T>
-inline float Size(PathSum<float, T> state, IncidentArc, PathSum<float, T> one) {
-  return AddExponents(state.exponent, one.exponent).high;
+inline float Magnitude(PathSum<float, T> state, IncidentArc,
+                       PathSum<float, T> sum_of_arc) {
+  return AddExponents(state.exponent, sum_of_arc.exponent).high;
 }
 
 // Returns the largest number of states for which a threadgroup of `threads`
@@ -257,12 +259,12 @@ constexpr int CachedStates(int threads) {
 template <typename Sum, int kArcs>
 struct ArcsOfLane {
   thread const IncidentArc *arcs;
-  thread const Sum *sums;  // see OneArc()
+  thread const Sum *sums;  // see SumOfArc()
   int begin, end;
 };
 
 // Returns the sum of a state after a row, over the arcs of all lanes that
-// share the state.  `max` is the largest Size() of these arcs.
+// share the state.  `max` is the largest Magnitude() of these arcs.
 template <int kArcs, typename Sums>
 inline BestScore SumOfPaths(constant CtcParams &, Input, Direction, int,
                             ArcsOfLane<BestScore, kArcs>, Sums, float max) {
@@ -281,13 +283,13 @@ inline PathSum<float, T> SumOfPaths(constant CtcParams &params, Input input,
     for (int i = lane.begin; i < lane.end; i += input.width) {
       const IncidentArc arc = GetArc(params, input, direction, i);
       sum = AddPaths(sum, max, previous[arc.state],
-                     OneArcIn<PathSum<float, T>>(params, input, t, arc));
+                     SumOfArcIn<PathSum<float, T>>(params, input, t, arc));
     }
   }
   return MakeSum(max, SumOfLanes(sum, input.width));
 }
 
-// Returns the sum of a state after a row.  A Size() of NaN is ignored.
+// Returns the sum of a state after a row.  A Magnitude() of NaN is ignored.
 template <typename Sum, int kArcs, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
                       Direction direction, int t, ArcsOfLane<Sum, kArcs> lane,
@@ -295,13 +297,13 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
   float max = -INFINITY;
   for (int i = 0; i < kArcs; ++i) {
     const float size =
-        Size(previous[lane.arcs[i].state], lane.arcs[i], lane.sums[i]);
+        Magnitude(previous[lane.arcs[i].state], lane.arcs[i], lane.sums[i]);
     max = size > max ? size : max;
   }
   for (int i = lane.begin; i < lane.end; i += input.width) {
     const IncidentArc arc = GetArc(params, input, direction, i);
-    const float size =
-        Size(previous[arc.state], arc, OneArcIn<Sum>(params, input, t, arc));
+    const Sum sum_of_arc = SumOfArcIn<Sum>(params, input, t, arc);
+    const float size = Magnitude(previous[arc.state], arc, sum_of_arc);
     max = size > max ? size : max;
   }
   return SumOfPaths(params, input, direction, t, lane, previous,
@@ -347,7 +349,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
 
   // The loop loads the scores of kAhead rows while it computes the kAhead
   // rows before them, so no row waits for device memory.  The calls of
-  // OneArc() need the loaded scores, so they come at the end of the loop.
+  // SumOfArc() need the loaded scores, so they come at the end of the loop.
   const int change = direction.forward ? 1 : -1,
             first = direction.forward ? row : row - 1;
   Sum one_arc[kAhead][kCtcArcsOfLane];
@@ -403,7 +405,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
     for (int k = 0; k < kAhead; ++k) {
 #pragma unroll
       for (int i = 0; i < kCtcArcsOfLane; ++i) {
-        one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i], false);
+        one_arc[k][i] = SumOfArc<Sum>(loaded[k][i], ahead[k], arcs[i], false);
         if (HasAllPaths<Sum>())
           is_large =
               is_large || (IsKept(loaded[k][i], arcs[i]) &&
@@ -415,7 +417,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
       for (int k = 0; k < kAhead; ++k) {
 #pragma unroll
         for (int i = 0; i < kCtcArcsOfLane; ++i)
-          one_arc[k][i] = OneArc<Sum>(loaded[k][i], ahead[k], arcs[i], true);
+          one_arc[k][i] = SumOfArc<Sum>(loaded[k][i], ahead[k], arcs[i], true);
       }
     }
   }

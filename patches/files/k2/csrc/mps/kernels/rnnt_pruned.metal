@@ -232,7 +232,9 @@ kernel void rnnt_pruned_forward(
       if (params.has_ranges) j -= ranges[first_row + ulong(frame * R)];
       const bool has_row = j >= 0 && j < R;
       // The pass with first == 0 also writes the positions without a row.
-      if (has_row ? j < first || j >= first + num_rows : first != 0) continue;
+      const bool is_of_pass =
+          has_row ? j >= first && j < first + num_rows : first == 0;
+      if (!is_of_pass) continue;
       const int at = frame * kRpRows + (has_row ? int(j) - first : 0);
       py[long(s) * T + t] = valid * (has_row ? row_py[at] : -INFINITY);
       if (s < S)
