@@ -23,6 +23,7 @@ def put(folder, programs):
     support.write(folder, programs)
     for name in programs:
         (folder / name).chmod(0o755)
+    (folder / "ci").mkdir()
     shutil.copy(support.TOOLS.parent / "ci/run", folder / "ci/run")
     return f"{folder}/bin{os.pathsep}{os.environ['PATH']}"
 
