@@ -83,7 +83,7 @@ def measure(program, names):
 
 def _measure(program, name, folder):
     # These need the emulator, which the reader of a table may lack.
-    from mps_emulator.msl.air import lowering
+    from mps_emulator.msl.air import threadgroup_variables
 
     from k2_mps_tests.agx import counting, spirv
 
@@ -95,7 +95,7 @@ def _measure(program, name, folder):
         found = _compile(program, path, kernel, threads)
         reported = (found[name] for name in ("stack", "code", "instructions", "cycles"))
         air = counting.instructions(module.text)
-        memory = lowering.threadgroup_bytes(module)
+        memory = threadgroup_variables.size(module)
         yield kernel, Row(threads, needed, *reported, air, memory)
 
 

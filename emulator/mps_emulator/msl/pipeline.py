@@ -5,7 +5,7 @@ import re
 import tempfile
 
 from . import codegen, lexer, nvptx, toolchain
-from .air import metallib, writing
+from .air import metallib, preparing, writing
 from .diagnostics import Diagnostic, Location, SourceMap
 from .errors import Refused, ToolError
 from .rewriting import Rewriter
@@ -167,12 +167,12 @@ class Program:
         text, kernels = self.analyse()
         modules = []
         with _scratch_folder(output) as folder:
-            rewritten, after = self._with_entries(text, kernels, writing.entry)
+            rewritten, after = self._with_entries(text, kernels, preparing.entry)
             source = _write(folder, _PARSED_FILE, f"{_PREFACE}{_NAMES}{rewritten}{after}\n")
             ir = os.path.join(folder, "program.ll")
             self._compile(toolchain.air_ir_command(self.clang, source, ir))
             with open(ir, encoding="utf-8") as file:
-                prepared = _write(folder, "prepared.ll", writing.prepare(file.read()))
+                prepared = _write(folder, "prepared.ll", preparing.prepare(file.read()))
             for command in toolchain.air_passes(self.clang, prepared, ir):
                 self._compile(command)
             with open(ir, encoding="utf-8") as file:

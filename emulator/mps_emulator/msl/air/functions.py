@@ -5,6 +5,10 @@ import re
 _SIGNATURE = re.compile(
     r"(?:[\w ]+ )?metal::(?P<space>(?:fast|precise)::)?(?P<name>\w+)(?:<[^>]*>)?\((?P<types>.*)\)"
 )
+# The attributes that Apple's compiler gives to functions of AIR.
+MATHEMATICS = "mustprogress nofree nosync nounwind willreturn"
+ATOMIC = "mustprogress nounwind willreturn"
+CONVERGENT = "convergent mustprogress nounwind willreturn"
 # {type of C++: its name in AIR}.
 _TYPES = {
     "float": "f32",
@@ -112,3 +116,9 @@ def _atomic(operation, types):
     parameters = [pointer] + [value] * (operation != "load") + ["i32", "i32", "i1"]
     result = "void" if operation == "store" else value
     return f"air.atomic.{space}.{operation}.{type}", f"{result} ({', '.join(parameters)})"
+
+
+def attributes(name):
+    if name.startswith(("air.simd", "air.wg.")):
+        return CONVERGENT
+    return ATOMIC if name.startswith("air.atomic.") else MATHEMATICS

@@ -10,7 +10,7 @@ import tempfile
 
 from .. import codegen, toolchain
 from ..errors import NoKernelError, ToolError
-from . import lowering
+from . import lowering, threadgroup_variables
 from .module import Module, disassemble
 
 _TABLES = '#include "implementation/prelude.h"\n#include "implementation/thunk.h"\n'
@@ -124,7 +124,7 @@ def _kernel(name, module):
         name,
         [_parameter(argument) for argument in buffers],
         min(module.max_total_threads or _MAX_THREADS, _MAX_THREADS),
-        lowering.threadgroup_bytes(module),
+        threadgroup_variables.size(module),
         lowering.suspends(module),
     )
 

@@ -10,7 +10,7 @@ import re
 from .. import toolchain
 from ..errors import ToolError
 
-CONSTANT, THREADGROUP = 2, 3
+DEVICE, CONSTANT, THREADGROUP = 1, 2, 3
 
 _DECLARATION = re.compile(r"^declare (?P<result>.*?) @(?P<name>air\.[\w.]+)\((?P<parameters>.*)\)")
 _METADATA = re.compile(r"^(!\d+) = (?:distinct )?!\{(.*)\}$", re.M)
