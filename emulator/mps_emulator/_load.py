@@ -9,7 +9,7 @@ import re
 import sys
 import time
 
-from . import _shaders
+from . import _torch_functions
 from ._paths import library_path
 
 _library = None
@@ -49,7 +49,7 @@ def load() -> ctypes.CDLL:
         )
     library.mps_emulator_use_python(os.fsencode(sys.executable))
     _let_storages_be_made(torch)
-    _shaders.install(torch, library)
+    _torch_functions.install(torch, library)
     atexit.register(_let_autograd_finish)
     _library = library
     return library

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from ._load import load
-from ._shaders import take_text
+from ._text import take_text
 
 
 @contextlib.contextmanager

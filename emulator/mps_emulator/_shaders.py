@@ -1,16 +1,11 @@
-"""Implements torch.mps.compile_shader(), load_metallib() and torch's other functions for mps.
-
-torch has these functions only in builds for macOS, in torch/csrc/mps/Module.cpp.
-"""
+"""Implements torch.mps.compile_shader() and load_metallib()."""
 
 import ctypes
 import math
 
-# What torch.backends.mps.get_name() and get_core_count() return.
-NAME = "Emulated GPU"
-CORES = 8
+from ._text import take_text
 
-# torch and the emulator's library, which install() sets: Python imports this module before torch.
+# torch and the emulator's library, which use() sets: Python imports this module before torch.
 _torch = None
 _native = None
 
@@ -26,74 +21,10 @@ class _Argument(ctypes.Structure):
     ]
 
 
-def install(torch, library) -> None:
-    """Adds the functions that torch._C lacks."""
-    for name, result in (
-        ("mps_emulator_compile_shader", ctypes.c_void_p),
-        ("mps_emulator_load_metallib", ctypes.c_void_p),
-        ("mps_emulator_shader_names", ctypes.c_void_p),
-        ("mps_emulator_shader_kernel", ctypes.c_void_p),
-        ("mps_emulator_run_shader", ctypes.c_void_p),
-        ("mps_emulator_release", None),
-        ("mps_emulator_contents", ctypes.c_void_p),
-        ("mps_emulator_wait_for_events", ctypes.c_bool),
-    ):
-        getattr(library, name).restype = result
+def use(torch, library) -> None:
+    """Sets the torch and the emulator's library that this module uses."""
     global _torch, _native
     _torch, _native = torch, library
-    torch._C._mps_ShaderLibrary = _mps_ShaderLibrary
-    torch._C._mps_MetalKernel = _mps_MetalKernel
-    torch._C._mps_compileShader = _mps_ShaderLibrary
-    torch._C._mps_loadMetalllib = _load_metallib
-    torch._C._mps_loadMetallibFromPath = _load_metallib_from_path
-    torch._C._mps_get_name = lambda: NAME
-    torch._C._mps_get_core_count = lambda: CORES
-    torch._C._mps_isCaptureEnabled = lambda: False
-    torch._C._mps_isCapturing = lambda: False
-    torch._C._mps_startCapture = _refuse_capture
-    torch._C._mps_stopCapture = lambda: None
-    torch._C._mps_host_alias_storage = _host_alias_storage
-    # torch.mps.Stream and its base class exist from torch 2.15 on.
-    if base := getattr(torch._C, "_MPSStreamBase", None):
-        _install_streams(torch, base)
-
-
-def _install_streams(torch, base) -> None:
-    """Gives methods to torch._C._MPSStreamBase.
-
-    In builds for Linux, torch defines this class without any methods.
-    """
-
-    def current() -> "torch.Stream":
-        return torch.accelerator.current_stream()
-
-    def init(self, stream_id: int | None = None) -> None:
-        # Without an id, torch chooses the next stream of its pool.
-        fixed = {"device_index": 0, "device_type": current().device_type}
-        choice = {"device": "mps"} if stream_id is None else {"stream_id": stream_id, **fixed}
-        self._stream = torch.Stream(**choice)
-
-    base.__new__ = lambda cls, **_: object.__new__(cls)
-    base.__init__ = init
-    base.stream_id = property(lambda self: self._stream.stream_id)
-    base.synchronize = lambda self: self._stream.synchronize()
-    base.__eq__ = lambda self, other: self.stream_id == getattr(other, "stream_id", None)
-    base.__hash__ = lambda self: hash(self.stream_id)
-    torch._C._mps_getCurrentStream = current
-    torch._C._mps_setStream = lambda stream: torch.accelerator.set_stream(stream._stream)
-    torch._C._mps_allocator_waitForEvents = _wait_for_events
-
-
-def take_text(pointer):
-    """Returns the text that a function of the library returned, and frees the text's memory.
-
-    Returns None for a null pointer.
-    """
-    if not pointer:
-        return None
-    text = ctypes.string_at(pointer).decode(errors="replace")
-    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
-    return text
 
 
 class _mps_ShaderLibrary:
@@ -324,40 +255,13 @@ def _bytes(argument, cast):
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def _host_alias_storage(storage):
-    """Returns a CPU storage that shares memory with the host copy of an mps storage."""
-    if storage.device.type != "mps" or not storage.data_ptr():
-        raise RuntimeError("storage was not allocated by the MPSAllocator")
-    address = _native.mps_emulator_contents(ctypes.c_void_p(storage.data_ptr()))
-    memory = (ctypes.c_uint8 * storage.nbytes()).from_address(address)
-    memory.owner = storage  # frombuffer() keeps `memory`
-    return _torch.frombuffer(memory, dtype=_torch.uint8).untyped_storage()
-
-
-def _wait_for_events(handles):
-    """Waits for torch's stream if the stream has work and at least one buffer is on the device.
-
-    handles: the data pointers of the buffers.
-    Returns whether the function waited.
-    """
-    wait = _native.mps_emulator_wait_for_events
-    return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))
-
-
-def _load_metallib(content):
+def load_metallib(content):
     return _Metallib(content)
 
 
-def _load_metallib_from_path(path):
+def load_metallib_from_path(path):
     try:
         with open(path, "rb") as file:
             return _Metallib(file.read())
     except OSError as error:
         raise RuntimeError(f"Failed to create metal library, error: {error}") from None
-
-
-def _refuse_capture(_):
-    raise RuntimeError(
-        "the emulator captures no trace for Xcode: "
-        "torch.mps.profiler.is_metal_capture_enabled() returns False"
-    )

@@ -1,0 +1,15 @@
+"""Takes text from the emulator's library."""
+
+import ctypes
+
+
+def take_text(pointer):
+    """Returns the text that a function of the library returned, and frees the text's memory.
+
+    Returns None for a null pointer.
+    """
+    if not pointer:
+        return None
+    text = ctypes.string_at(pointer).decode(errors="replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
+    return text
