@@ -10,6 +10,7 @@ Each step has a module:
 ``lexer``        cuts preprocessed text into tokens;
 ``rewriting``    translates MSL's own syntax to C++ for OpenCL;
 ``analysis``     reads the kernels' signatures from clang's AST, and refuses programs;
+``kernel``       describes a kernel and its parameters;
 ``codegen``      writes an entry function for each kernel, and a table of the kernels;
 ``diagnostics``  maps errors to places in the original text;
 ``pipeline``     calls the other modules.

@@ -68,8 +68,7 @@ def call_of(kernel, address):
 def _builtin(parameter):
     """The kernel's argument for a parameter like `uint2 i [[thread_position_in_grid]]`."""
     values = ", ".join(f"at.{parameter.builtin}({d})" for d in range(parameter.components))
-    count = "" if parameter.components == 1 else str(parameter.components)
-    return f"::__msl::make<{parameter.scalar}{count}>({values})"
+    return f"::__msl::make<{parameter.builtin_type}>({values})"
 
 
 def tables(kernels):

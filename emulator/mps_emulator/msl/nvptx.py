@@ -59,7 +59,7 @@ def description(kernel):
     """Returns what a host must know to launch a kernel, as a dict for JSON.
 
     "max_threads" is None if the source does not limit the size of a threadgroup.  "numbers" is
-    {index of a buffer: the scalar type of its contents}; see analysis.kernels.Parameter.
+    {index of a buffer: the scalar type of its contents}; see kernel.Parameter.
     """
     return {
         "name": kernel.name,

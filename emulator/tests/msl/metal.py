@@ -43,7 +43,7 @@ class Metal(native.Metal):
 
 
 def kernels_of(source):
-    """Returns what the front end reads from a program, {name: msl.analysis.kernels.Kernel}."""
+    """Returns what the front end reads from a program, {name: msl.kernel.Kernel}."""
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
         file.write(HEADER + source)
         file.flush()

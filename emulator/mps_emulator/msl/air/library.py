@@ -1,7 +1,6 @@
 """Compiles kernels of a Metal library to a library for the emulator's executor."""
 
 import concurrent.futures
-import dataclasses
 import hashlib
 import os
 import pathlib
@@ -10,38 +9,13 @@ import tempfile
 
 from .. import codegen, toolchain
 from ..errors import NoKernelError, ToolError
+from ..kernel import MAX_THREADS_PER_THREADGROUP, Kernel, Parameter
 from . import lowering, threadgroup_variables
 from .module import Module, disassemble
 
 _TABLES = '#include "implementation/prelude.h"\n#include "implementation/thunk.h"\n'
-_MAX_THREADS = 1024
 # In the messages of the linkers ld and lld.
 _UNDEFINED = re.compile(r"undefined (?:symbol: |reference to `)(air\.[\w.]+)")
-
-
-@dataclasses.dataclass
-class _Parameter:
-    """The members of analysis.kernels.Parameter that codegen.tables() reads."""
-
-    name: str
-    kind: str
-    index: int
-    writable: bool
-    by_reference: bool
-    constant: bool
-    element_size: int
-    alignment: int
-
-
-@dataclasses.dataclass
-class _Kernel:
-    """The members of analysis.kernels.Kernel that codegen.tables() reads."""
-
-    name: str
-    parameters: list
-    max_total_threads: int
-    static_threadgroup_bytes: int
-    suspends: bool
 
 
 def build(metallib, functions, output, cpu, check_races=False, clang=None, cache=None):
@@ -120,24 +94,28 @@ def _tables(functions, modules):
 
 def _kernel(name, module):
     buffers = [argument for argument in module.arguments if argument.kind == "buffer"]
-    return _Kernel(
+    return Kernel(
         name,
-        [_parameter(argument) for argument in buffers],
-        min(module.max_total_threads or _MAX_THREADS, _MAX_THREADS),
-        threadgroup_variables.size(module),
-        lowering.suspends(module),
+        function="",
+        parameters=[_parameter(argument) for argument in buffers],
+        max_total_threads=min(
+            module.max_total_threads or MAX_THREADS_PER_THREADGROUP, MAX_THREADS_PER_THREADGROUP
+        ),
+        static_threadgroup_bytes=threadgroup_variables.size(module),
+        suspends=lowering.suspends(module),
     )
 
 
 def _parameter(argument):
     fields = argument.fields
-    return _Parameter(
-        fields.get("arg_name", f"argument {argument.number}"),
-        "threadgroup" if lowering.is_threadgroup(argument) else "buffer",
-        lowering.index_of(argument),
-        "read_write" in fields or "write" in fields,
-        "buffer_size" in fields,
-        lowering.is_constant(argument),
-        fields.get("arg_type_size", 1),
-        fields.get("arg_type_align_size", 1),
+    return Parameter(
+        name=fields.get("arg_name", f"argument {argument.number}"),
+        kind="threadgroup" if argument.is_threadgroup else "buffer",
+        type_spelling=fields.get("arg_type_name", ""),
+        index=argument.index,
+        writable="read_write" in fields or "write" in fields,
+        by_reference="buffer_size" in fields,
+        constant=argument.is_constant,
+        element_size=fields.get("arg_type_size", 1),
+        alignment=fields.get("arg_type_align_size", 1),
     )

@@ -9,9 +9,9 @@ thunk calls for each thread: the entry.
 import re
 
 from ..errors import ToolError
+from ..kernel import MAX_BUFFERS
 from ..rewriting import names
 from . import threadgroup_variables
-from .module import CONSTANT, THREADGROUP
 
 # The functions that wait for other threads.
 _SUSPENDING = re.compile(r"air\.(simd_|wg\.barrier|simdgroup\.barrier)")
@@ -19,8 +19,6 @@ _VECTOR = re.compile(r"<(\d+) x (\w+)>")
 _LINKAGE = (
     r"(?:(?:internal|private|weak_odr|weak|linkonce_odr|linkonce|hidden|protected|dso_local) )*"
 )
-# The number of pointers in mps_emulator_msl_launch::buffers (abi.h).
-_BUFFERS = 31
 
 
 def lower(module, number, check_races=False):
@@ -219,20 +217,10 @@ def _entry(module, number):
     )
 
 
-def index_of(argument):
-    return argument.fields["location_index"]
-
-
-def is_threadgroup(argument):
-    return argument.fields["address_space"] == THREADGROUP
-
-
-def is_constant(argument):
-    return argument.fields["address_space"] == CONSTANT
-
-
 def _load_buffer(argument, value):
-    slot = index_of(argument) + _BUFFERS * is_threadgroup(argument)
+    # In mps_emulator_msl_launch (abi.h), the pointers to threadgroup memory follow the pointers to
+    # buffers.
+    slot = argument.index + MAX_BUFFERS * argument.is_threadgroup
     address = f"%address.{argument.number}"
     return [
         f"{address} = getelementptr ptr, ptr %launch, i64 {slot}",

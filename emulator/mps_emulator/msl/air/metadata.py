@@ -53,7 +53,7 @@ def _argument(number, parameter):
     """Describes a kernel's parameter as Apple's compiler describes it."""
     name = f'!"air.arg_name", !"{parameter.name}"'
     if parameter.kind == "builtin":
-        type = f'!"air.arg_type_name", !"{builtin_type(parameter)}"'
+        type = f'!"air.arg_type_name", !"{parameter.builtin_type}"'
         return f'i32 {number}, !"air.{parameter.builtin}", {type}, {name}'
     is_threadgroup = parameter.kind == "threadgroup"
     written = parameter.writable or is_threadgroup
@@ -72,10 +72,6 @@ def _argument(number, parameter):
 def _type_name(parameter):
     words = r"\b(?:const|volatile|constant|device|threadgroup|__global|__local)\b|[*&]"
     return re.sub(words, "", parameter.type_spelling).strip()
-
-
-def builtin_type(parameter):
-    return parameter.scalar + ("" if parameter.components == 1 else str(parameter.components))
 
 
 def quoted(name):

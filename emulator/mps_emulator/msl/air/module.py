@@ -55,6 +55,19 @@ class Argument:
     type: str
     fields: dict
 
+    @property
+    def index(self):
+        """The i of [[buffer(i)]] or [[threadgroup(i)]]."""
+        return self.fields["location_index"]
+
+    @property
+    def is_threadgroup(self):
+        return self.fields["address_space"] == THREADGROUP
+
+    @property
+    def is_constant(self):
+        return self.fields["address_space"] == CONSTANT
+
 
 class Module:
     """The module of one kernel.

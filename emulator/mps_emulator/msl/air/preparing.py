@@ -9,7 +9,6 @@ import subprocess
 
 from .. import nvptx
 from . import functions, lowering
-from .metadata import builtin_type
 from .module import split, type_of
 
 # The prefix of the names of the kernels' entries.
@@ -26,7 +25,7 @@ def entry(number, kernel):
     signature, buffers, arguments = [], [], []
     for index, parameter in enumerate(kernel.parameters):
         if parameter.kind == "builtin":
-            signature.append(f"{builtin_type(parameter)} a{index}")
+            signature.append(f"{parameter.builtin_type} a{index}")
             arguments.append(f"a{index}")
             continue
         space = "__local" if parameter.kind == "threadgroup" else "__global"

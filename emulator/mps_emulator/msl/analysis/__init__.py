@@ -37,7 +37,7 @@ class Analysis:
     Results:
     errors:           a list of diagnostics.Diagnostic.  If there are errors, the other results are
                       not complete.
-    kernels:          a list of kernels.Kernel.
+    kernels:          a list of kernel.Kernel.
     suspending_calls: a list of functions.Call.
     """
 

@@ -118,7 +118,7 @@ _QUALIFIER = re.compile(
 
 
 def numbers_of(element):
-    """The value of kernels.Parameter.numbers for a pointee of this type."""
+    """The value of kernel.Parameter.numbers for a pointee of this type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     atomic = _ATOMIC.fullmatch(name)

@@ -1,16 +1,13 @@
 """Reads the names, parameters and limits of kernels."""
 
-import dataclasses
-
-from clang.cindex import Cursor, CursorKind, TypeKind
+from clang.cindex import CursorKind, TypeKind
 
 from ..diagnostics import in_metal_words
+from ..kernel import MAX_BUFFERS, MAX_THREADS_PER_THREADGROUP, Kernel, Parameter
 from ..rewriting import names
 from . import clang_types as types
 
-MAX_BUFFERS = 31
 MAX_THREADGROUP_BYTES = 32768
-MAX_THREADS_PER_THREADGROUP = 1024
 
 # Groups of built-in parameters.  All parameters of a group must have the same type.
 _OF_ONE_TYPE = (
@@ -21,63 +18,6 @@ _OF_ONE_TYPE = (
         "dispatch_threads_per_threadgroup",
     ),
 )
-
-
-@dataclasses.dataclass
-class Parameter:
-    """A parameter of a kernel.
-
-    kind:         "buffer", "threadgroup" or "builtin".
-    index:        the i of [[buffer(i)]] or [[threadgroup(i)]].
-    builtin:      the name of the attribute, if the kind is "builtin".
-    components:   1 for a scalar, or 2 or 3 for a vector, if the kind is "builtin".
-    scalar:       "uint" or "ushort", if the kind is "builtin".
-    writable:     whether the kernel may write to the buffer.
-    by_reference: whether the parameter is a reference, not a pointer.
-    constant:     whether the parameter points to `constant` memory.
-    element_size: the size of the pointee, in bytes.
-    alignment:    the alignment of the pointee, in bytes.
-    numbers:      the type of all scalars in the pointee, like "float" or "uint".  The
-        pointee may be a scalar, a vector, an atomic, or a structure of these.  None
-        for other pointees, and if the scalars are of several types.
-    """
-
-    name: str
-    kind: str
-    type_spelling: str
-    index: int | None = None
-    builtin: str | None = None
-    components: int = 0
-    scalar: str | None = None
-    writable: bool = False
-    by_reference: bool = False
-    constant: bool = False
-    element_size: int = 0
-    alignment: int = 1
-    numbers: str | None = None
-
-
-@dataclasses.dataclass
-class Kernel:
-    """A kernel function, or one instance of a kernel template.
-
-    name:           the name by which the host finds the kernel.
-    function:       a C++ expression for the function's address.
-    cursor:         libclang's cursor of the function.
-    instantiation:  the number of the kernel's instantiations.Instantiation, or None.
-    limits_threads: whether the source has [[max_total_threads_per_threadgroup]].
-    suspends:       whether the kernel can reach a barrier or a simdgroup function.
-    """
-
-    name: str
-    function: str
-    cursor: Cursor
-    instantiation: int | None = None
-    parameters: list[Parameter] = dataclasses.field(default_factory=list)
-    max_total_threads: int = MAX_THREADS_PER_THREADGROUP
-    limits_threads: bool = False
-    static_threadgroup_bytes: int = 0
-    suspends: bool = False
 
 
 def read_kernel(report, function, instantiation):
