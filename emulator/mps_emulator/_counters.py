@@ -66,7 +66,8 @@ def snapshot() -> Counters:
 def counters() -> Iterator[Counters]:
     """Counts what the device does inside a `with` block.
 
-    Yields a Counters object, which receives the counts when the block ends.
+    Yields:
+      The counts, which are filled in when the block ends.
     """
     counted = Counters()
     before = snapshot()

@@ -9,9 +9,9 @@ from ._paths import include_dir, library_path, torch_include_dir
 def cpp_extension_flags() -> dict[str, list[str]]:
     """Returns keyword arguments for torch.utils.cpp_extension.load() and load_inline().
 
-    With these arguments, Objective-C++ sources (.mm) are compiled and linked with
-    the emulator instead of a Mac's frameworks.  The compiler must be clang: set
-    CXX=clang++-19 in the environment.
+    With these arguments, Objective-C++ sources (.mm) are compiled and linked with the emulator
+    instead of a Mac's frameworks.  The compiler must be clang: set CXX=clang++-19 in the
+    environment.
 
         cpp_extension.load("name", ["source.mm"], **cpp_extension_flags())
     """

@@ -18,14 +18,14 @@ _library = None
 def load() -> ctypes.CDLL:
     """Makes the emulated device torch's mps device.
 
-    torch calls this function at the end of `import torch` (backend autoload).
-    Later calls do not load the library again.
+    torch calls this function at the end of `import torch` (backend autoload).  Later calls do not
+    load the library again.
 
     Returns:
       The library libmps_emulator.so.
     Raises:
-      RuntimeError: the system is macOS, where torch has the real mps device; or
-        torch has looked for an mps device before this call.  torch looks only once.
+      RuntimeError: the system is macOS, where torch has the real mps device; or torch has looked
+        for an mps device before this call.  torch looks only once.
     """
     global _library
     if _library is not None:
@@ -58,8 +58,8 @@ def load() -> ctypes.CDLL:
 def _let_storages_be_made(torch) -> None:
     """Lets torch.UntypedStorage(size, device="mps") allocate on the emulated device.
 
-    In torch's builds for Linux, the constructor of UntypedStorage refuses mps.
-    torch.load(), pickle and deepcopy call this constructor.
+    In torch's builds for Linux, the constructor of UntypedStorage refuses mps.  torch.load(),
+    pickle and deepcopy call this constructor.
     """
     make = torch.UntypedStorage.__new__
 

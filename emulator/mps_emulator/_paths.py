@@ -9,11 +9,14 @@ _LIBRARY = "libmps_emulator.so"
 
 @functools.cache
 def _root() -> str:
-    """The directory of the installed package.
+    """Returns the directory of the installed package.
 
-    This file can be in another directory.  A Python that is started in the emulator's
-    source tree imports the folder mps_emulator of the source tree instead of the
-    installed package.  That folder lacks the library and some headers.
+    This file can be in another directory.  A Python that is started in the emulator's source tree
+    imports the folder mps_emulator of the source tree instead of the installed package.  That
+    folder lacks the library and some headers.
+
+    Raises:
+      RuntimeError: the installed package is not complete.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):
@@ -29,13 +32,12 @@ def _root() -> str:
 
 
 def include_dir() -> str:
-    """The include directory with <Metal/Metal.h> and other headers that have the names of Apple's
-    headers."""
+    """Returns the include directory with <Metal/Metal.h> and other headers named like Apple's."""
     return os.path.join(_root(), "include")
 
 
 def torch_include_dir() -> str:
-    """The include directory with headers that replace torch's own headers of the same names.
+    """Returns the include directory with headers that replace torch's headers of the same names.
 
     The compiler must search this directory before torch's include directories.
     """
@@ -43,10 +45,10 @@ def torch_include_dir() -> str:
 
 
 def cmake_dir() -> str:
-    """The directory of mps_emulatorConfig.cmake: the value for CMake's mps_emulator_DIR."""
+    """Returns the directory of mps_emulatorConfig.cmake, the value for CMake's mps_emulator_DIR."""
     return os.path.join(_root(), "cmake")
 
 
 def library_path() -> str:
-    """The path of libmps_emulator.so."""
+    """Returns the path of libmps_emulator.so."""
     return os.path.join(_root(), _LIBRARY)

@@ -20,9 +20,8 @@ def record(folder: str | os.PathLike) -> Iterator[None]:
     an NVIDIA GPU.
 
     Args:
-      folder: the path of a new or empty folder; mps_emulator/replay/README.md
-        describes the files of a recording.
-
+      folder: the path of a new or empty folder; mps_emulator/replay/README.md describes the files
+        of a recording.
     Raises:
       FileExistsError: the folder is not empty.
       RuntimeError: another recording is under way.

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from types import ModuleType
 
 from ._text import take_text
 
@@ -13,6 +14,8 @@ _SCALARS = ("fp16", "bf16", "int32", "int16", "int8", "uint8")
 
 
 class _Argument(ctypes.Structure):
+    """An argument of a kernel, as shader_library.mm reads it: bytes, or a place in a buffer."""
+
     _fields_ = [
         ("buffer", ctypes.c_void_p),
         ("offset", ctypes.c_uint64),
@@ -21,12 +24,13 @@ class _Argument(ctypes.Structure):
     ]
 
 
-def use(torch, library) -> None:
+def use(torch: ModuleType, library: ctypes.CDLL) -> None:
     """Sets the torch and the emulator's library that this module uses."""
     global _torch, _native
     _torch, _native = torch, library
 
 
+# The names of this class and of _mps_MetalKernel are those of torch's own classes.
 class _mps_ShaderLibrary:
     """A compiled source.  Each kernel of the source is an attribute of the object.
 
@@ -47,7 +51,7 @@ class _mps_ShaderLibrary:
         if message is not None:
             raise (SyntaxError if refused.value else RuntimeError)(message)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> "_mps_MetalKernel":
         # Python asks objects for names with "__", which are no kernels.  copy makes objects without
         # __init__: for these, self._kernels would call this function again, without end.
         if name.startswith("__") or "_kernels" not in self.__dict__:
@@ -96,26 +100,13 @@ class _Metallib(_mps_ShaderLibrary):
 
 
 class _mps_MetalKernel:
-    """A kernel.  A call of the object encodes the kernel on torch's stream and does not wait.
-
-    Positional argument number i is bound to [[buffer(i)]].  An argument is a tensor on mps, a CPU
-    tensor without dimensions, a number, or a tuple or list of numbers.  By default an int has 64
-    bits and a float has 32 bits.
-
-      threads:       the size of the grid in threads, one to three numbers;
-        default: the number of elements of the first tensor among the arguments.
-      group_size:    the size of a threadgroup in threads, as many numbers as in `threads`.
-      arg_casts:     the type of all numbers, or {index of an argument: type}.  The
-        types are fp16, bf16, int32, int16, int8 and uint8.
-      error_buf_idx: the index of the kernel's buffer argument for torch's error buffer.
+    """A kernel.  A call of the object encodes the kernel on torch's stream.
 
     Raises:
-      RuntimeError: an argument is of none of these kinds, or the library has no kernel
-        of this name.
-      ValueError: the threadgroup is larger than max_threads_per_threadgroup.
+      RuntimeError: the library has no kernel of this name.
     """
 
-    def __init__(self, library, name):
+    def __init__(self, library: _mps_ShaderLibrary, name: str):
         self._pipeline = ctypes.c_void_p()
         limits = (ctypes.c_uint64 * 3)()
         message = take_text(
@@ -135,6 +126,22 @@ class _mps_MetalKernel:
             _native.mps_emulator_release(self._pipeline)
 
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
+        """Encodes the kernel and does not wait.
+
+        Args:
+          args: argument number i is bound to [[buffer(i)]].  An argument is a tensor on mps, a CPU
+            tensor without dimensions, a number, or a tuple or list of numbers.  By default an int
+            has 64 bits and a float has 32 bits.
+          threads: the size of the grid in threads, one to three numbers; by default the number of
+            elements of the first tensor among the arguments.
+          group_size: the size of a threadgroup in threads, as many numbers as in `threads`.
+          arg_casts: the type of all numbers, or {index of an argument: type}.  The types are fp16,
+            bf16, int32, int16, int8 and uint8.
+          error_buf_idx: the index of the kernel's buffer argument for torch's error buffer.
+        Raises:
+          RuntimeError: an argument is of none of these kinds.
+          ValueError: the threadgroup is larger than max_threads_per_threadgroup.
+        """
         threads = _sizes(threads)
         group = _sizes(group_size)
         arguments = self._arguments(args, arg_casts)
@@ -155,7 +162,11 @@ class _mps_MetalKernel:
             raise RuntimeError(message)
 
     def _arguments(self, args, arg_casts):
-        """Returns the arguments of a call as an array of _Argument.  Raises RuntimeError."""
+        """Returns the arguments of a call as an array of _Argument.
+
+        Raises:
+          RuntimeError: an argument, or `arg_casts`, is of a wrong kind.
+        """
         if not isinstance(arg_casts, (str, dict, type(None))):
             raise RuntimeError("Unexpected caster arg type " + type(arg_casts).__name__)
         arguments = (_Argument * len(args))()
@@ -169,7 +180,11 @@ class _mps_MetalKernel:
         return arguments
 
     def _default_threads(self, args):
-        """Returns the size of the grid if a call gives none.  Raises RuntimeError."""
+        """Returns the size of the grid if a call gives none.
+
+        Raises:
+          RuntimeError: no argument is a tensor.
+        """
         for argument in args:
             if isinstance(argument, _torch.Tensor):
                 return [argument.numel()]
@@ -178,7 +193,9 @@ class _mps_MetalKernel:
     def _threadgroup(self, given, threads):
         """Returns the size of a threadgroup: the given one, or a default if `given` is None.
 
-        Raises RuntimeError and ValueError.
+        Raises:
+          RuntimeError: `given` has another number of dimensions than the grid.
+          ValueError: the threadgroup is too large.
         """
         largest = self.max_threads_per_threadgroup
         if given is None:
@@ -191,7 +208,11 @@ class _mps_MetalKernel:
 
 
 def _sizes(given):
-    """Returns a list of one to three sizes, or None if `given` is None.  Raises RuntimeError."""
+    """Returns a list of one to three sizes, or None if `given` is None.
+
+    Raises:
+      RuntimeError: the number of sizes is another.
+    """
     if given is None:
         return None
     sizes = [given] if isinstance(given, int) else list(given)
@@ -207,7 +228,11 @@ def _metal_size(sizes):
 
 
 def _tensor(tensor):
-    """Returns the _Argument for a tensor.  Raises RuntimeError for a CPU tensor with dimensions."""
+    """Returns the _Argument for a tensor.
+
+    Raises:
+      RuntimeError: the tensor is on the CPU and has dimensions.
+    """
     if tensor.device.type == "cpu":
         if tensor.dim() != 0:
             raise RuntimeError("Passed CPU tensor to MPS op")
@@ -228,7 +253,10 @@ def _tensor(tensor):
 def _bytes(argument, cast):
     """Returns the bytes of a number or of a list of numbers, converted to the type `cast`.
 
-    cast: a name from _SCALARS, or None.  With None, an int has 64 bits, and a float has 32 bits.
+    Args:
+      cast: a name from _SCALARS, or None.  With None, an int has 64 bits, and a float has 32 bits.
+    Raises:
+      RuntimeError: the argument is of another kind, or `cast` is no such name.
     """
     values = argument
     if isinstance(argument, (tuple, list)):
@@ -255,11 +283,11 @@ def _bytes(argument, cast):
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def load_metallib(content):
+def load_metallib(content: bytes) -> _Metallib:
     return _Metallib(content)
 
 
-def load_metallib_from_path(path):
+def load_metallib_from_path(path: str) -> _Metallib:
     try:
         with open(path, "rb") as file:
             return _Metallib(file.read())

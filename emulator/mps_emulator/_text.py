@@ -3,10 +3,11 @@
 import ctypes
 
 
-def take_text(pointer):
+def take_text(pointer: int | None) -> str | None:
     """Returns the text that a function of the library returned, and frees the text's memory.
 
-    Returns None for a null pointer.
+    Args:
+      pointer: what the function returned, as ctypes.c_void_p; None, for a null pointer, stays None.
     """
     if not pointer:
         return None

@@ -5,6 +5,7 @@ In these builds, torch/csrc/mps/Module.cpp has the functions.
 
 import ctypes
 import functools
+from types import ModuleType
 
 from . import _shaders
 
@@ -13,7 +14,7 @@ NAME = "Emulated GPU"
 CORES = 8
 
 
-def install(torch, library) -> None:
+def install(torch: ModuleType, library: ctypes.CDLL) -> None:
     """Adds the functions that torch._C lacks."""
     for name, result in (
         ("mps_emulator_compile_shader", ctypes.c_void_p),
@@ -83,8 +84,10 @@ def _host_alias_storage(torch, library, storage):
 def _wait_for_events(library, handles):
     """Waits for torch's stream if the stream has work and at least one buffer is on the device.
 
-    handles: the data pointers of the buffers.
-    Returns whether the function waited.
+    Args:
+      handles: the data pointers of the buffers.
+    Returns:
+      Whether the function waited.
     """
     wait = library.mps_emulator_wait_for_events
     return wait((ctypes.c_void_p * len(handles))(*handles), ctypes.c_size_t(len(handles)))

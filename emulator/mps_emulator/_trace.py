@@ -11,65 +11,47 @@ from ._load import load
 
 @dataclasses.dataclass(frozen=True)
 class Signpost:
-    """One signpost that the program emitted.
+    """One signpost that the program emitted."""
 
-    Attributes:
-      kind: "begin" if the signpost begins an interval, "end" if it ends an interval.
-      subsystem, category: the arguments of os_log_create() for the log handle.
-      name: the signpost's name, a string literal in the program.
-      message: the formatted text.  "<private>" stands for each string argument that
-        the format does not mark as public.
-      id: the signpost's id, which distinguishes intervals of the same name.
-      thread: the system's id of the thread.
-      time: when the program emitted the signpost, in nanoseconds.
-    """
-
-    kind: str
+    kind: str  # "begin" if the signpost begins an interval, "end" if it ends an interval
+    # The arguments of os_log_create() for the log handle.
     subsystem: str
     category: str
-    name: str
+    name: str  # a string literal in the program
+    # The formatted text.  "<private>" stands for each string argument that the format does not mark
+    # as public.
     message: str
-    id: int
-    thread: int
-    time: int
+    id: int  # distinguishes intervals of the same name
+    thread: int  # the system's id of the thread
+    time: int  # when the program emitted the signpost, in nanoseconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """An interval between two signposts.
-
-    Attributes:
-      message, thread: the message and the thread of the signpost that begins the interval.
-      begin, end: the times of the two signposts, in nanoseconds.
-    """
+    """An interval between two signposts."""
 
     subsystem: str
     category: str
     name: str
-    message: str
-    thread: int
+    message: str  # of the signpost that begins the interval
+    thread: int  # of the signpost that begins the interval
+    # The times of the two signposts, in nanoseconds.
     begin: int
     end: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Dispatch:
-    """A compute dispatch that the device ran.
+    """A compute dispatch that the device ran."""
 
-    Attributes:
-      label: the label of the encoder.
-      pipeline: the label of the pipeline state.
-      kernel: the name of the kernel function.
-      during: the name of the aten operator that made the device run the dispatch, or "" if a wait
-        made the device run the dispatch.  The CPU time of this operator includes the dispatch.
-      begin, end: when the dispatch ran on the CPU, in nanoseconds.  The emulator's preparation of
-        the kernel's buffers is between these two times.
-    """
-
-    label: str
-    pipeline: str
-    kernel: str
+    label: str  # the label of the encoder
+    pipeline: str  # the label of the pipeline state
+    kernel: str  # the name of the kernel function
+    # The name of the aten operator that made the device run the dispatch, or "" if a wait did.  The
+    # CPU time of this operator includes the dispatch.
     during: str
+    # When the dispatch ran on the CPU, in nanoseconds.  The emulator's preparation of the kernel's
+    # buffers is between these two times.
     begin: int
     end: int
 
@@ -85,8 +67,8 @@ class Trace:
         """Returns the intervals, sorted by the times at which they begin.
 
         Raises:
-          ValueError: an interval has no end, an end has no beginning, or an interval
-            begins again before its end.
+          ValueError: an interval has no end, an end has no beginning, or an interval begins again
+            before its end.
         """
         opened = {}
         found = []
@@ -110,9 +92,11 @@ class Trace:
 def trace() -> Iterator[Trace]:
     """Records the signposts and dispatches of all threads inside a `with` block.
 
-    Yields a Trace, which receives the records when the block ends.  The Trace has the
-    dispatches that the device runs inside the block.  So a program should wait for
-    its dispatches inside the block.
+    The trace has the dispatches that the device runs inside the block.  So a program should wait
+    for its dispatches inside the block.
+
+    Yields:
+      The trace, which is filled in when the block ends.
     """
     library = load()
     library.mps_emulator_start_trace.restype = ctypes.c_uint64

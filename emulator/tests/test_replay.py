@@ -17,9 +17,9 @@ from mps_emulator.replay import cuda, prepare
 from mps_emulator.replay.__main__ import main
 from mps_emulator.replay.emulated import Emulated
 from mps_emulator.replay.judge import Judge
-from mps_emulator.replay.player import Player, Sequence
+from mps_emulator.replay.player import CommandSequence, Player
 from mps_emulator.replay.recording import Recording, uses, written
-from mps_emulator.replay.replaying import WRONG, replay
+from mps_emulator.replay.replaying import WRONG, Times, replay
 
 # Checks of extension/metal.mm.  Together the checks use all kinds of commands.
 PROGRAMS = [
@@ -316,9 +316,9 @@ def test_a_folder_with_times_only_has_floats_in_place_of_large_inputs(recorded, 
     with pytest.raises(ValueError, match="made with --times-only"):
         replay(recording, machine, [{}], [])
     lines = []
-    steps = len(Sequence(recording, Player(recording, machine), machine).steps)
+    steps = len(CommandSequence(recording, Player(recording, machine), machine).steps)
     assert steps == 3  # two dispatches, and a copy of the bytes that the operator changed
-    measured = {"steps": [[1.0, 3.0, 2.0], [5.0], [4.0]], "sequence": [9.0, 8.0]}
+    measured = Times(steps=[[1.0, 3.0, 2.0], [5.0], [4.0]], sequence=[9.0, 8.0])
     assert replay(recording, machine, [{}], [], lines.append, lambda _: measured) == 0
     kernel, total = lines
     assert kernel.split() == "kernel axpy 2 x 3.0 us 6.0 us".split()
@@ -335,7 +335,7 @@ def test_a_folder_with_times_only_has_all_inputs(recorded, tmp_path):
     assert not any("after" in command for command in recording.commands)
     machine = Emulated(Recording(recorded))
     played = Player(recording, machine)
-    Sequence(recording, played, machine).run()
+    CommandSequence(recording, played, machine).run()
     y, _ = uses(recording.commands[0])
     x = np.arange(5000, dtype=np.float32)
     assert np.array_equal(played.read([y])[y].view(np.float32), (x * 2 + 1) * 3 + x / 2)

@@ -170,7 +170,7 @@ def _count(folder):
             rows[command["kernel"]] = [a + b for a, b in zip(row, added)]
 
     machine = Counting(recording)
-    player.Sequence(recording, player.Player(recording, machine), machine).run()
+    player.CommandSequence(recording, player.Player(recording, machine), machine).run()
     return rows
 
 

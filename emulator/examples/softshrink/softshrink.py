@@ -9,12 +9,13 @@ which has the compiler's flags and replaces Metal.
 import os
 import pathlib
 import sys
+import types
 
 import torch
 from torch.utils import cpp_extension
 
 
-def load(build_directory=None):
+def load(build_directory: str | None = None) -> types.ModuleType:
     """Returns the extension.  The first call compiles softshrink.mm, which takes a minute."""
     flags = {"extra_ldflags": ["-framework", "Metal", "-framework", "Foundation"]}
     if sys.platform != "darwin":
@@ -43,7 +44,7 @@ class Softshrink(torch.autograd.Function):
         return None, gradient * (x.abs() > ctx.threshold), None
 
 
-def main():
+def main() -> None:
     extension = load()
     x = torch.linspace(-1, 1, 9, device="mps", requires_grad=True)
     y = Softshrink.apply(extension, x, 0.5)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import traceback
+from collections.abc import Sequence
 
 from .air import library as air_library
 from .air.metallib import Metallib
@@ -17,7 +18,12 @@ EXIT_REFUSED = 10
 EXIT_FAILED = 11
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command of the front end; returns the exit status.
+
+    Args:
+      arguments: the words of the command line; None for those of this process.
+    """
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
@@ -39,47 +45,60 @@ def _parser():
         description="The emulator's front end for the Metal Shading Language.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_build(commands)
+    _add_build_metallib(commands)
+    _add_metallib(commands)
+    _add_ptx(commands)
+    return parser
 
-    build = commands.add_parser("build", help="compile to a library for the emulator's executor")
-    build.add_argument("source")
-    build.add_argument("--output", required=True)
-    build.add_argument("--cpu", default="x86-64")
-    build.add_argument(
+
+def _add_build(commands):
+    parser = commands.add_parser("build", help="compile to a library for the emulator's executor")
+    parser.add_argument("source")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--cpu", default="x86-64")
+    parser.add_argument(
         "--check-races",
         action="store_true",
         help="instrument memory accesses, for MPS_EMULATOR_CHECK_RACES",
     )
-    build.set_defaults(run=_build)
-    _add_common(build)
+    parser.set_defaults(run=_build)
+    _add_common(parser)
 
-    metallib = commands.add_parser(
+
+def _add_build_metallib(commands):
+    parser = commands.add_parser(
         "build-metallib", help="compile kernels of a .metallib to a library for the executor"
     )
-    metallib.add_argument("metallib", metavar="FILE.metallib")
-    metallib.add_argument("--kernel", action="append", default=[], metavar="NAME")
-    metallib.add_argument("--output", required=True)
-    metallib.add_argument("--cache", help="a folder for the parts that all kernels share")
-    metallib.add_argument("--cpu", default="x86-64")
-    metallib.add_argument("--check-races", action="store_true")
-    metallib.add_argument("--clang", help="the path of clang++")
-    metallib.set_defaults(run=_build_metallib)
+    parser.add_argument("metallib", metavar="FILE.metallib")
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--cache", help="a folder for the parts that all kernels share")
+    parser.add_argument("--cpu", default="x86-64")
+    parser.add_argument("--check-races", action="store_true")
+    parser.add_argument("--clang", help="the path of clang++")
+    parser.set_defaults(run=_build_metallib)
 
-    air = commands.add_parser(
+
+def _add_metallib(commands):
+    parser = commands.add_parser(
         "metallib",
         help="compile to a .metallib, a library of AIR 2.6 for macOS 14",
         description="The options are those of Apple's compiler `metal`.",
     )
-    air.add_argument("source", metavar="FILE.metal")
-    air.add_argument("-o", "--output", required=True, metavar="FILE.metallib")
-    air.add_argument("-I", dest="include", action="append", default=[], metavar="FOLDER")
-    air.add_argument(
+    parser.add_argument("source", metavar="FILE.metal")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.metallib")
+    parser.add_argument("-I", dest="include", action="append", default=[], metavar="FOLDER")
+    parser.add_argument(
         "-fno-fast-math", action="store_true", required=True, help="the only mode that is supported"
     )
-    air.add_argument("-mmacosx-version-min", choices=["14.0"], default="14.0")
-    air.add_argument("--clang", help="the path of clang++")
-    air.set_defaults(run=_metallib, fast_math=False)
+    parser.add_argument("-mmacosx-version-min", choices=["14.0"], default="14.0")
+    parser.add_argument("--clang", help="the path of clang++")
+    parser.set_defaults(run=_metallib, fast_math=False)
 
-    ptx = commands.add_parser(
+
+def _add_ptx(commands):
+    parser = commands.add_parser(
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
         description=(
@@ -90,25 +109,24 @@ def _parser():
             "of the grid in threads."
         ),
     )
-    ptx.add_argument("source", metavar="FILE.metal")
-    ptx.add_argument("--output", required=True, metavar="FILE.ptx")
-    ptx.add_argument("--gpu", default="sm_80")
-    ptx.add_argument(
+    parser.add_argument("source", metavar="FILE.metal")
+    parser.add_argument("--output", required=True, metavar="FILE.ptx")
+    parser.add_argument("--gpu", default="sm_80")
+    parser.add_argument(
         "--libdevice",
         metavar="LIBDEVICE.BC",
         help="link CUDA's mathematical functions from this file",
     )
-    ptx.add_argument(
+    parser.add_argument(
         "--whole-simdgroups",
         action="store_true",
         help="assume that all lanes of a simdgroup call each simdgroup function together",
     )
-    ptx.add_argument(
+    parser.add_argument(
         "--json", metavar="FILE.json", help="also write a description of the kernels to this file"
     )
-    ptx.set_defaults(run=_ptx)
-    _add_common(ptx)
-    return parser
+    parser.set_defaults(run=_ptx)
+    _add_common(parser)
 
 
 def _add_common(parser):

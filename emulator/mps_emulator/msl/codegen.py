@@ -6,9 +6,12 @@ the tables.
 """
 
 import json
+from collections.abc import Callable, Sequence
+
+from .kernel import Kernel, Parameter
 
 
-def declarations(kernels):
+def declarations(kernels: Sequence[Kernel]) -> str:
     """Returns the declarations, at program scope, of all thunks.
 
     The declarations must be before the program, because some thunks are defined inside of the
@@ -17,7 +20,7 @@ def declarations(kernels):
     return "".join(signature(number) + ";\n" for number in range(len(kernels)))
 
 
-def signature(number):
+def signature(number: int) -> str:
     """Returns the head of the thunk of kernel `number`."""
     return (
         f'extern "C" void mps_emulator_msl_thunk_{number}('
@@ -26,7 +29,7 @@ def signature(number):
     )
 
 
-def thunk(number, kernel):
+def thunk(number: int, kernel: Kernel) -> str:
     """Returns the thunk of a kernel, as one line of C++.
 
     The thunk calls the kernel for `count` consecutive threads of a row.
@@ -44,13 +47,16 @@ def _address(_, parameter):
     return f"launch->{buffers}[{parameter.index}]"
 
 
-def call_of(kernel, address):
-    """Returns (definitions of local variables for the buffers, a call of the kernel), as C++.
+def call_of(kernel: Kernel, address: Callable[[int, Parameter], str]) -> tuple[str, str]:
+    """Returns C++ that calls a kernel.
 
     The code around the call must define a variable `at` of type __msl::built_ins.
 
-    address: a function that takes the number of a parameter and the Parameter, and
-        returns an expression for the address of the parameter's buffer.
+    Args:
+      address: takes the number of a parameter and the Parameter, and returns an expression for the
+        address of the parameter's buffer.
+    Returns:
+      Definitions of local variables for the buffers; and the call, which uses these variables.
     """
     buffers = []
     arguments = []
@@ -66,15 +72,16 @@ def call_of(kernel, address):
 
 
 def _builtin(parameter):
-    """The kernel's argument for a parameter like `uint2 i [[thread_position_in_grid]]`."""
+    """Returns the kernel's argument for a parameter like `uint2 i [[thread_position_in_grid]]`."""
     values = ", ".join(f"at.{parameter.builtin}({d})" for d in range(parameter.components))
     return f"::__msl::make<{parameter.builtin_type}>({values})"
 
 
-def tables(kernels):
+def tables(kernels: Sequence[Kernel]) -> str:
     """Returns the C++ tables that describe the kernels.
 
-    kernels: a list, in which the index of a kernel is the number of its thunk.
+    Args:
+      kernels: the index of a kernel is the number of its thunk.
     """
     lines = [""]
     for number, kernel in enumerate(kernels):
@@ -91,7 +98,7 @@ def tables(kernels):
 
 
 def _array(kind, name, rows):
-    """Defines an array of structures of abi.h.
+    """Returns the lines that define an array of structures of abi.h.
 
     C++ has no empty arrays, so an empty row is added at the end.
     """

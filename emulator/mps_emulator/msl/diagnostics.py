@@ -4,6 +4,7 @@ import bisect
 import dataclasses
 import re
 import typing
+from collections.abc import Sequence
 
 from . import lexer
 
@@ -26,7 +27,7 @@ _VOCABULARY = (
 )
 
 
-def in_metal_words(message):
+def in_metal_words(message: str) -> str:
     """Replaces the names that clang uses in a message with the names of MSL."""
     for pattern, replacement in _VOCABULARY:
         message = pattern.sub(replacement, message)
@@ -40,7 +41,7 @@ class Location(typing.NamedTuple):
     line: int
     column: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -53,7 +54,7 @@ class Diagnostic:
     severity: str = "error"
     notes: list["Diagnostic"] = dataclasses.field(default_factory=list)
 
-    def add_note(self, location, message):
+    def add_note(self, location: Location, message: str) -> None:
         self.notes.append(Diagnostic(location, message, "note"))
 
 
@@ -63,11 +64,12 @@ class SourceMap:
     The preprocessor reports the original line of a token, but not the column.  So the
     column comes from a search in the original line.
 
-    tokens: the preprocessed program, a list of lexer.Token.
-    files: {file name: original text}, for the files that could be read.
+    Args:
+      tokens: the preprocessed program.
+      files: {file name: original text}, for the files that could be read.
     """
 
-    def __init__(self, tokens, files):
+    def __init__(self, tokens: Sequence[lexer.Token], files: dict[str, str]):
         self._tokens = tokens
         self._texts = files
         self._columns = {}
@@ -77,8 +79,8 @@ class SourceMap:
                 key = (token.file, token.line)
                 self._by_line.setdefault(key, []).append(index)
 
-    def text_line(self, location):
-        """Returns the original text of a Location's line, or None if the file is not known."""
+    def text_line(self, location: Location) -> str | None:
+        """Returns the original text of a location's line, or None if the file is not known."""
         text = self._texts.get(location.file)
         if text is None:
             return None
@@ -87,8 +89,8 @@ class SourceMap:
             return None
         return lines[location.line - 1]
 
-    def locate(self, index, at_end=False):
-        """Returns the Location where token `index` begins, or where it ends if `at_end` is True."""
+    def locate(self, index: int, at_end: bool = False) -> Location:
+        """Returns the place where token `index` begins, or where it ends if `at_end` is True."""
         token = self._tokens[index]
         if token.kind == "directive":
             return Location(token.file, token.line, 1)
@@ -124,22 +126,23 @@ class RewrittenMap:
 
     The text is a sequence of pieces: tokens, and the white space before a token.
 
-    offsets: where each piece begins, in ascending order.
-    origins: for each piece the pair (number of its token, whether the piece is the white space
-             before this token).
+    Args:
+      offsets: where each piece begins, in ascending order.
+      origins: for each piece the number of its token, and whether the piece is the white space
+        before this token.
     """
 
-    def __init__(self, offsets, origins):
+    def __init__(self, offsets: Sequence[int], origins: Sequence[tuple[int, bool]]):
         self._offsets = offsets
         self._origins = origins
 
-    def shifted(self, by):
+    def shifted(self, by: int) -> "RewrittenMap":
         """Returns the map of the text after `by` bytes have been put before the text."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 
-    def token_at(self, offset):
-        """Returns (number of the token at an offset, whether the offset is the token's end)."""
+    def token_at(self, offset: int) -> tuple[int, bool]:
+        """Returns the number of the token at an offset, and whether the offset is its end."""
         position = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
         token, is_space = self._origins[position]
         if is_space and self._offsets[position] == offset:
@@ -147,10 +150,11 @@ class RewrittenMap:
         return token, False
 
 
-def render(diagnostics, source_map):
+def render(diagnostics: Sequence[Diagnostic], source_map: SourceMap) -> str:
     """Returns the text of diagnostics in the format of Metal's compiler, with a final line break.
 
-    source_map: the SourceMap that has the original lines.
+    Args:
+      source_map: has the original lines.
     """
     lines = []
     errors = 0

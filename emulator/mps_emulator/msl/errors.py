@@ -1,18 +1,17 @@
 """The front end's exceptions, for errors in a program and for errors of a tool."""
 
-from .diagnostics import render
+from collections.abc import Sequence
+
+from .diagnostics import Diagnostic, SourceMap, render
 
 
 class Refused(Exception):
     """Metal's compiler refuses the program.
 
     The exception's text is the diagnostics in the format of Metal's compiler.
-
-    diagnostics: a list of diagnostics.Diagnostic.
-    source_map:  the diagnostics.SourceMap of the program.
     """
 
-    def __init__(self, diagnostics, source_map):
+    def __init__(self, diagnostics: Sequence[Diagnostic], source_map: SourceMap):
         super().__init__(render(diagnostics, source_map))
 
 

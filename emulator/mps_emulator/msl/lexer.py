@@ -29,25 +29,23 @@ _MARKER = re.compile(r'#(?:line)?[ \t]+(\d+)(?:[ \t]+"((?:\\.|[^"\\])*)")?')
 
 @dataclasses.dataclass(slots=True)
 class Token:
-    """One token.
+    """One token."""
 
-    kind:    "identifier", "number", "string", "character", "punctuator", or
-             "directive" for a whole line that begins with #.
-    space:   the white space before the token, including line breaks.
-    file, line:  the token's place in the text before preprocessing.
-    """
-
+    # "identifier", "number", "string", "character", "punctuator", or "directive" for a whole line
+    # that begins with #.
     kind: str
     text: str
-    space: str
+    space: str  # the white space before the token, including line breaks
+    # The token's place in the text before preprocessing.
     file: str
     line: int
 
 
-def tokenize(text, file=""):
-    """Returns the list of Tokens of a preprocessed text.
+def tokenize(text: str, file: str = "") -> list[Token]:
+    """Returns the tokens of a preprocessed text.
 
-    file: the file name of the lines before the first line marker.
+    Args:
+      file: the file name of the lines before the first line marker.
     """
     tokens = []
     position = 0
@@ -80,8 +78,8 @@ def tokenize(text, file=""):
         at_line_start = False
 
 
-def columns_of_lines(text):
-    """Returns [(column, text of a token), ...] for each line of a text before preprocessing.
+def columns_of_lines(text: str) -> list[list[tuple[int, str]]]:
+    """Returns the column and the text of each token in each line of a text before preprocessing.
 
     The function treats words of comments as tokens, and a line continued with \\ as several
     lines.  This does no harm, because callers look only for tokens of the preprocessed text.

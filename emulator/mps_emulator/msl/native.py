@@ -1,11 +1,18 @@
 """Compiles kernels and runs them on NumPy arrays, without torch."""
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .._paths import library_path
+from .kernel import MAX_BUFFERS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _MESSAGE_SIZE = 1 << 20
-_BUFFERS = 31
 
 
 class CompileError(Exception):
@@ -39,8 +46,12 @@ class Metal:
             *text,
         ]
 
-    def compile(self, source, fast_math=True):
-        """Compiles a source text; returns a Library.  Raises CompileError."""
+    def compile(self, source: str, fast_math: bool = True) -> Library:
+        """Compiles a source text.
+
+        Raises:
+          CompileError: the compiler refuses the text.
+        """
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         text = source.encode()
         handle = self._lib.mps_emulator_msl_compile(
@@ -50,13 +61,14 @@ class Metal:
             raise CompileError(message.value.decode())
         return Library(self._lib, handle)
 
-    def load(self, metallib, kernels):
-        """Compiles kernels of a .metallib for the host; returns a Library.
+    def load(self, metallib: bytes, kernels: Sequence[str]) -> Library:
+        """Compiles kernels of a .metallib for the host.
 
-        metallib: the content of the file, bytes.
-        kernels:  the names of kernels, a list.
-        Raises CompileError if the .metallib has no such kernel, or if a kernel uses what the
-        emulator lacks.
+        Args:
+          metallib: the content of the file.
+          kernels: the names of kernels.
+        Raises:
+          CompileError: the .metallib has no such kernel, or a kernel uses what the emulator lacks.
         """
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)
         handle = self._lib.mps_emulator_msl_compile_metallib(
@@ -77,24 +89,33 @@ class Library:
     def __del__(self):
         self._lib.mps_emulator_msl_release(self._handle)
 
-    def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):
+    def run(
+        self,
+        kernel: str,
+        buffers: Sequence[np.ndarray] | dict[int, np.ndarray],
+        grid: int | Sequence[int],
+        threadgroup: int | Sequence[int],
+        threadgroup_bytes: dict[int, int] | None = None,
+    ) -> None:
         """Runs the kernel with the name `kernel` and waits for it.
 
-        buffers: contiguous NumPy arrays, a list in the order of the buffer indices
-            0, 1, ..., or {buffer index: array}.  The kernel writes into the arrays.
-        grid, threadgroup: sizes in threads: a number, or a tuple of one to three numbers.
-        threadgroup_bytes: {i: size of [[threadgroup(i)]] in bytes}.
-        Raises Fatal if the dispatch breaks a rule of Metal.
+        Args:
+          buffers: contiguous arrays, in the order of the buffer indices 0, 1, ..., or by buffer
+            index.  The kernel writes into the arrays.
+          grid, threadgroup: sizes in threads: a number, or one to three numbers.
+          threadgroup_bytes: {i: size of [[threadgroup(i)]] in bytes}.
+        Raises:
+          Fatal: the dispatch breaks a rule of Metal.
         """
         if not isinstance(buffers, dict):
             buffers = dict(enumerate(buffers))
-        pointers = (ctypes.c_void_p * _BUFFERS)()
-        sizes = (ctypes.c_uint64 * _BUFFERS)()
+        pointers = (ctypes.c_void_p * MAX_BUFFERS)()
+        sizes = (ctypes.c_uint64 * MAX_BUFFERS)()
         for index, array in buffers.items():
             assert array.flags.c_contiguous
             pointers[index] = array.ctypes.data
             sizes[index] = array.nbytes
-        lengths = (ctypes.c_uint64 * _BUFFERS)()
+        lengths = (ctypes.c_uint64 * MAX_BUFFERS)()
         for index, size in (threadgroup_bytes or {}).items():
             lengths[index] = size
         message = ctypes.create_string_buffer(_MESSAGE_SIZE)

@@ -6,8 +6,10 @@ LLVM's intermediate representation.
 """
 
 import re
+from collections.abc import Sequence
 
 from .codegen import call_of
+from .kernel import Kernel
 
 # See threadgroup_variable() in include/implementation/target_nvptx.h.
 _THREADGROUP_MEMORY = r"@\"?[\w.$]*mps_emulator_threadgroup_memory[\w.$]*\"?"
@@ -31,8 +33,8 @@ _FUNCTION = re.compile(r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MU
 _FIRST_METADATA = 1000000
 
 
-def arguments(kernel):
-    """Returns the 64-bit arguments of a kernel's entry, [(kind, index)].
+def arguments(kernel: Kernel) -> list[tuple[str, int]]:
+    """Returns the kind and the index of each 64-bit argument of a kernel's entry.
 
     An argument of kind "buffer" is an address in the GPU's memory.  An argument of kind
     "threadgroup" is an offset in bytes into the launch's dynamic shared memory; the offset
@@ -45,7 +47,7 @@ def arguments(kernel):
     ]
 
 
-def symbol(kernel):
+def symbol(kernel: Kernel) -> str:
     """Returns the name of a kernel's entry in PTX.
 
     PTX allows only letters, digits, _ and $ in names.  So $ replaces ::, and $CODE$ replaces other
@@ -55,7 +57,7 @@ def symbol(kernel):
     return re.sub(r"[^\w$]", lambda found: f"${ord(found[0]):x}$", name)
 
 
-def description(kernel):
+def description(kernel: Kernel) -> dict[str, object]:
     """Returns what a host must know to launch a kernel, as a dict for JSON.
 
     "max_threads" is None if the source does not limit the size of a threadgroup.  "numbers" is
@@ -75,7 +77,7 @@ def description(kernel):
     }
 
 
-def entry(number, kernel):
+def entry(number: int, kernel: Kernel) -> str:
     """Returns the definition of a kernel's entry, as one line of C++.
 
     The entry's parameters are those that arguments() lists, followed by three 32-bit numbers: the
@@ -101,7 +103,7 @@ def _address(number, parameter):
     return f"(void *)a{number}"
 
 
-def declarations(kernels):
+def declarations(kernels: Sequence[Kernel]) -> str:
     """Returns declarations that give each entry its name in PTX."""
     lines = []
     for number, kernel in enumerate(kernels):
@@ -111,19 +113,19 @@ def declarations(kernels):
     return "".join(lines)
 
 
-def finish(ir, kernels):
+def finish(ir: str, kernels: Sequence[Kernel]) -> str:
     """Puts threadgroup variables into shared memory, and adds the limits on threadgroup sizes.
 
-    ir: LLVM's intermediate representation of the program, as clang writes it without
-        any optimization.
-    Returns the changed text.
+    Args:
+      ir: LLVM's intermediate representation of the program, as clang writes it without any
+        optimization.
     """
     ir = _DECLARATION.sub(r"\1addrspace(3)", use_threadgroup_memory(ir))
     ir = _FUNCTION.sub("define internal ", ir)
     return ir + _limits_of_threads(kernels)
 
 
-def use_threadgroup_memory(ir):
+def use_threadgroup_memory(ir: str) -> str:
     """Puts threadgroup variables into address space 3."""
     ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
     return _USE.sub(r"\1", ir)

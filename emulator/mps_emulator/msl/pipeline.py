@@ -3,11 +3,13 @@
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 
 from . import codegen, lexer, nvptx, toolchain
 from .air import metallib, preparing, writing
 from .diagnostics import Diagnostic, Location, SourceMap
 from .errors import Refused, ToolError
+from .kernel import Kernel
 from .rewriting import Rewriter
 
 # The file name in Metal's messages about a source text that does not come from a file.
@@ -46,14 +48,24 @@ _PREPROCESSOR_MESSAGE = re.compile(
 class Program:
     """A source text with its compiler options.
 
-    path:            the path of the file with the text.
-    name:            the file name in messages.
-    include_folders: the folders in which #include "..." looks for files.
-    clang:           the path of clang++, or None to search for clang++.
-    fast_math:       whether the compiler may use Metal's fast math.
+    Args:
+      path: the path of the file with the text.
+      name: the file name in messages.
+      include_folders: the folders in which #include "..." looks for files.
+      clang: the path of clang++, or None to search for clang++.
+      fast_math: whether the compiler may use Metal's fast math.
+    Raises:
+      ToolError: clang++ is not found.
     """
 
-    def __init__(self, path, name, include_folders=(), clang=None, fast_math=True):
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        include_folders: Sequence[str] = (),
+        clang: str | None = None,
+        fast_math: bool = True,
+    ):
         self.path = path
         self.name = name
         self.clang = clang or toolchain.find_clang()
@@ -62,8 +74,8 @@ class Program:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             self._text = file.read()
 
-    def analyse(self):
-        """Parses and checks the program; returns (Rewriter, [Kernel]).
+    def analyse(self) -> tuple[Rewriter, list[Kernel]]:
+        """Parses and checks the program; returns the rewritten text and the kernels.
 
         Raises:
           Refused: Metal's compiler would refuse the program.
@@ -83,13 +95,15 @@ class Program:
             text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
-    def build(self, output, cpu, check_races=False):
+    def build(self, output: str, cpu: str, check_races: bool = False) -> None:
         """Compiles the program to a kernel library, a shared object.
 
-        output: the path of the new file.
-        cpu:    the processor for clang's option -march.
-        check_races: whether the library announces its accesses to memory to the executor.
-        Raises the exceptions of analyse().
+        Args:
+          output: the path of the new file.
+          cpu: the processor for clang's option -march.
+          check_races: whether the library announces its accesses to memory to the executor.
+        Raises:
+          Refused, ToolError: see `analyse`.
         """
         text, kernels = self.analyse()
         with _scratch_folder(output) as folder:
@@ -104,12 +118,14 @@ class Program:
                 )
             )
 
-    def unoptimized_ir(self):
-        """Returns (LLVM's IR before all optimizations, [Kernel]).
+    def unoptimized_ir(self) -> tuple[str, list[Kernel]]:
+        """Returns LLVM's IR before all optimizations, and the kernels.
 
         The IR has a function for each function of the program and of Metal's library.  Kernel
         number n is called by the function mps_emulator_msl_thunk_n.
-        Raises the exceptions of analyse().
+
+        Raises:
+          Refused, ToolError: see `analyse`.
         """
         text, kernels = self.analyse()
         with tempfile.TemporaryDirectory() as folder:
@@ -121,18 +137,21 @@ class Program:
             with open(output, encoding="utf-8") as file:
                 return file.read(), kernels
 
-    def build_ptx(self, output, gpu, libdevice=None, whole_simdgroups=False):
+    def build_ptx(
+        self, output: str, gpu: str, libdevice: str | None = None, whole_simdgroups: bool = False
+    ) -> list[Kernel]:
         """Compiles the program to PTX, the assembly language of NVIDIA's GPUs.
 
-        output:    the path of the new file.
-        gpu:       the oldest architecture on which the PTX runs, like sm_80.
-        libdevice: the path of CUDA's libdevice.10.bc.  If `libdevice` is None, the PTX calls the
+        Args:
+          output: the path of the new file.
+          gpu: the oldest architecture on which the PTX runs, like sm_80.
+          libdevice: the path of CUDA's libdevice.10.bc.  If `libdevice` is None, the PTX calls the
             functions of libdevice but lacks their code.
-        whole_simdgroups: True promises that all lanes of a simdgroup call each simdgroup
+          whole_simdgroups: True promises that all lanes of a simdgroup call each simdgroup
             function together.  Then the kernels need no code that finds the active lanes.
-
-        Returns [Kernel].  Raises the exceptions of analyse(), and ToolError for features
-        that NVIDIA's GPUs lack.
+        Raises:
+          Refused: see `analyse`.
+          ToolError: see `analyse`; or NVIDIA's GPUs lack a feature that the program uses.
         """
         text, kernels = self.analyse()
         kind = (self.clang, gpu)
@@ -153,15 +172,16 @@ class Program:
             )
         return kernels
 
-    def build_metallib(self, output):
+    def build_metallib(self, output: str) -> list[Kernel]:
         """Compiles the program to a .metallib, a library of AIR 2.6 for macOS 14.
-
-        output: the path of the new file.
 
         The program must be without fast math.
 
-        Raises the exceptions of analyse(), and ToolError for features that the emulator cannot
-        write as AIR.
+        Args:
+          output: the path of the new file.
+        Raises:
+          Refused: see `analyse`.
+          ToolError: see `analyse`; or the emulator cannot write a feature of the program as AIR.
         """
         assert not self.fast_math
         text, kernels = self.analyse()
@@ -202,6 +222,7 @@ class Program:
         return printed
 
     def _refusal_of_preprocessor(self, printed):
+        """Returns the exception for what clang printed when it failed to preprocess the program."""
         diagnostics = []
         for line in printed.splitlines():
             match = _PREPROCESSOR_MESSAGE.match(line)
@@ -260,7 +281,7 @@ class Program:
         return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text)
 
     def _refused_conditionals(self, unit, text, rewritten_map):
-        """Returns the set of tokens `?` at which clang has reported an error.
+        """Returns the numbers of the tokens `?` at which clang has reported an error.
 
         In MSL, the two results of a conditional operator may be objects of one class in two
         address spaces.  In C++ for OpenCL such objects have two types, and clang refuses the
@@ -277,12 +298,13 @@ class Program:
         return {place for place in places if text.is_conditional(place)}
 
     def _with_entries(self, text, kernels, entry):
-        """Returns (rewritten text with some entries, the other entries, to put after the text).
+        """Returns the rewritten text with some entries, and the other entries to put after it.
 
         The entries in the text are those of explicit instantiations of kernel templates.
 
-        entry: a function that takes the number of a kernel and the Kernel, and returns the
-            text of the kernel's entry.
+        Args:
+          entry: a function that takes the number of a kernel and the Kernel, and returns the text
+            of the kernel's entry.
         """
         anchors = {}
         after = []
@@ -319,6 +341,7 @@ class Program:
 
 
 def _scratch_folder(output):
+    """Returns a new temporary folder beside the file `output`."""
     return tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(output)))
 
 

@@ -4,6 +4,8 @@ import ctypes.util
 import os
 import shutil
 import subprocess
+import types
+from collections.abc import Sequence
 
 from .errors import ToolError
 
@@ -21,8 +23,12 @@ _METAL_VERSION = "-D__METAL_VERSION__=320"
 _CPLUSPLUS = "-std=c++14"
 
 
-def find_clang():
-    """Returns the path of clang++.  Raises ToolError."""
+def find_clang() -> str:
+    """Returns the path of clang++.
+
+    Raises:
+      ToolError: clang++ is not found.
+    """
     path = os.environ.get("MPS_EMULATOR_CLANG")
     path = path or shutil.which(f"clang++-{CLANG_VERSION}")
     path = path or shutil.which("clang++")
@@ -34,10 +40,11 @@ def find_clang():
     return path
 
 
-def load_libclang():
+def load_libclang() -> types.ModuleType:
     """Returns the module clang.cindex, set up to load libclang of CLANG_VERSION.
 
-    Raises ToolError if the Python package clang or libclang is missing.
+    Raises:
+      ToolError: the Python package clang or libclang is missing.
     """
     try:
         from clang import cindex
@@ -59,11 +66,15 @@ def load_libclang():
     return cindex
 
 
-def run(command, content=None):
-    """Runs a command; returns (exit status, standard output and standard error).
+def run(command: Sequence[str], content: bytes | None = None) -> tuple[int, str]:
+    """Runs a command.
 
-    content: bytes for the command's standard input.
-    Raises ToolError if the system cannot start the command.
+    Args:
+      content: the command's standard input.
+    Returns:
+      The exit status; and the standard output and the standard error, as one text.
+    Raises:
+      ToolError: the system cannot start the command.
     """
     try:
         result = subprocess.run(
@@ -74,8 +85,8 @@ def run(command, content=None):
     return result.returncode, result.stdout.decode(errors="replace")
 
 
-def preprocess_command(clang, source, include_folders):
-    """The command that prints the preprocessed text of the file `source`.
+def preprocess_command(clang: str, source: str, include_folders: Sequence[str]) -> list[str]:
+    """Returns the command that prints the preprocessed text of the file `source`.
 
     The macros of Metal's compiler are predefined, and the macros of the host are not.
     """
@@ -90,7 +101,7 @@ def preprocess_command(clang, source, include_folders):
     return command + [_METAL_VERSION, "-D__METAL__=1", source]
 
 
-def dialect_options(fast_math):
+def dialect_options(fast_math: bool) -> list[str]:
     """Returns clang's options for parsing and for compiling rewritten text."""
     extensions = (
         "-all",
@@ -136,10 +147,19 @@ _CHECK_RACES = """
 """.split()
 
 
-def compile_command(clang, fast_math, cpu, source, output, check_races=False, objects=()):
+def compile_command(
+    clang: str,
+    fast_math: bool,
+    cpu: str,
+    source: str,
+    output: str,
+    check_races: bool = False,
+    objects: Sequence[str] = (),
+) -> list[str]:
     """Returns the command that compiles `source`, a file of rewritten text, to a shared object.
 
-    objects: the paths of compiled files, which the command links too.
+    Args:
+      objects: the paths of compiled files, which the command links too.
     """
     return [
         clang,
@@ -156,30 +176,32 @@ def compile_command(clang, fast_math, cpu, source, output, check_races=False, ob
     ]
 
 
-def bitcode_command(clang, cpu, source, output, check_races):
+def bitcode_command(clang: str, cpu: str, source: str, output: str, check_races: bool) -> list[str]:
     """Returns the command that compiles `source`, a file of rewritten text, to bitcode."""
     options = [*dialect_options(False), "-DMSL_CODE", *host_options(cpu, check_races)]
     return [clang, *options, "-emit-llvm", "-c", source, "-o", output]
 
 
-def compile_ir_command(clang, cpu, source, output, check_races, functions):
+def compile_ir_command(
+    clang: str, cpu: str, source: str, output: str, check_races: bool, functions: str
+) -> list[str]:
     """Returns the command that compiles LLVM's IR for the host.
 
-    functions: the path of the bitcode of functions that the IR may call.
+    Args:
+      functions: the path of the bitcode of functions that the IR may call.
     """
     options = ["-x", "ir", "-w", *host_options(cpu, check_races)]
     linked = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", functions]
     return [clang, *options, *linked, "-c", source, "-o", output]
 
 
-def host_options(cpu, check_races):
+def host_options(cpu: str, check_races: bool) -> list[str]:
     """Returns clang's options for code that the host runs."""
-    options = [] if not check_races else list(_CHECK_RACES)
-    options.append("-march=" + cpu)
+    options = [*(_CHECK_RACES if check_races else ()), "-march=" + cpu]
     return options + "-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split()
 
 
-def link_options():
+def link_options() -> list[str]:
     """Returns clang's options that link a kernel library."""
     options = [
         *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro".split(),
@@ -192,13 +214,19 @@ def link_options():
     return options
 
 
-def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_simdgroups):
+def nvptx_ir_command(
+    clang: str,
+    gpu: str,
+    fast_math: bool,
+    source: str,
+    output: str,
+    libdevice: str | None,
+    whole_simdgroups: bool,
+) -> list[str]:
     """Returns the command that compiles rewritten text to LLVM's IR, without optimization.
 
-    gpu:       the architecture, like sm_80.
-    libdevice: the path of libdevice.10.bc.  If `libdevice` is None, the IR calls the functions of
-               libdevice but lacks their code.
-    whole_simdgroups: the argument of Program.build_ptx().
+    Args:
+      gpu, libdevice, whole_simdgroups: the arguments of Program.build_ptx().
     """
     command = [clang] + dialect_options(fast_math)
     command += _nvptx_options(gpu)
@@ -213,7 +241,7 @@ def nvptx_ir_command(clang, gpu, fast_math, source, output, libdevice, whole_sim
     return command + ["-S", "-emit-llvm", source, "-o", output]
 
 
-def ptx_command(clang, gpu, fast_math, source, output):
+def ptx_command(clang: str, gpu: str, fast_math: bool, source: str, output: str) -> list[str]:
     """Returns the command that compiles LLVM's IR to PTX."""
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
     # Inlines all functions, as Apple's compiler does.  A call in PTX would pass large arguments
@@ -240,7 +268,7 @@ _AIR_OPTIONS = """
 """.split()
 
 
-def air_ir_command(clang, source, output):
+def air_ir_command(clang: str, source: str, output: str) -> list[str]:
     """Returns the command that compiles rewritten text to LLVM's IR for air/writing.py."""
     # A GPU may not join a product and a sum: the text could then have another result.
     options = [*dialect_options(False), "-ffp-contract=off", "-DMSL_CODE", "-DMSL_AIR"]
@@ -248,7 +276,7 @@ def air_ir_command(clang, source, output):
     return [clang, *options, *_AIR_OPTIONS, *passes, source, "-o", output]
 
 
-def air_passes(clang, source, output):
+def air_passes(clang: str, source: str, output: str) -> tuple[list[str], list[str]]:
     """Returns the commands that optimize LLVM's IR, so that all pointers have an address space."""
     first = [clang, "-x", "ir", "-w", *_AIR_OPTIONS]
     # All functions are inlined, as Apple's compiler does.
@@ -257,8 +285,12 @@ def air_passes(clang, source, output):
     return inlined, [*first, "-fno-unroll-loops", output, "-o", output]
 
 
-def assemble_air(text):
-    """Returns the bitcode of a module whose pointers have types.  Raises ToolError."""
+def assemble_air(text: str) -> bytes:
+    """Returns the bitcode of a module whose pointers have types.
+
+    Raises:
+      ToolError: llvm-as is not found, or refuses the module.
+    """
     program = os.environ.get("MPS_EMULATOR_LLVM_AS") or "llvm-as-14"
     if shutil.which(program) is None:
         raise ToolError(

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..msl.errors import Refused, ToolError
@@ -12,7 +13,12 @@ from .recording import Recording
 from .replaying import WRONG, add_options, replay
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit status.
+
+    Args:
+      arguments: the words of the command line; None for those of this process.
+    """
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
@@ -30,42 +36,51 @@ def _parser():
         "recording cannot be used.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    check = commands.add_parser(
+    _add_check(commands)
+    _add_prepare(commands)
+    return parser
+
+
+def _add_check(commands):
+    parser = commands.add_parser(
         "check",
         help="replay on the emulated device",
         description="Replays a recording on the emulated device. "
         "MPS_EMULATOR_SCHEDULE chooses the order of the threads.",
     )
-    check.add_argument("recording", type=Path)
-    add_options(check)
-    check.set_defaults(run=_check)
-    make = commands.add_parser(
+    parser.add_argument("recording", type=Path)
+    add_options(parser)
+    parser.set_defaults(run=_check)
+
+
+def _add_prepare(commands):
+    parser = commands.add_parser(
         "prepare",
         help="make a folder whose replay.py replays on an NVIDIA GPU",
         description="Makes a folder that replays a recording on the NVIDIA GPU of "
         "another machine: python FOLDER/replay.py.",
     )
-    make.add_argument("recording", type=Path)
-    make.add_argument("folder", type=Path, help="a new or empty folder")
-    make.add_argument(
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("folder", type=Path, help="a new or empty folder")
+    parser.add_argument(
         "--gpu",
         default="sm_80",
         metavar="ARCHITECTURE",
         help="the oldest architecture of a GPU that can load the PTX (default: sm_80)",
     )
-    make.add_argument(
+    parser.add_argument(
         "--libdevice",
         type=Path,
         default=prepare.find_libdevice(),
         metavar="FILE",
         help="CUDA's libdevice.10.bc; default: the installed toolkit's",
     )
-    make.add_argument(
+    parser.add_argument(
         "--whole-simdgroups",
         action="store_true",
         help="assume that all lanes of a simdgroup call each simdgroup function together",
     )
-    make.add_argument(
+    parser.add_argument(
         "--times-only",
         nargs="?",
         const=float("inf"),
@@ -74,8 +89,7 @@ def _parser():
         help="make a smaller folder without results, and, if MIB is given, without inputs of more "
         "than MIB mebibytes; its replay.py measures times and compares nothing",
     )
-    make.set_defaults(run=_prepare)
-    return parser
+    parser.set_defaults(run=_prepare)
 
 
 def _check(options):

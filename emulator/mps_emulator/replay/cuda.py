@@ -19,13 +19,15 @@ import argparse
 import ctypes
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .driver import CudaError, Driver, NoGpu
+from .player import CommandSequence
 from .recording import Recording
-from .replaying import WRONG, add_options, replay
+from .replaying import WRONG, Times, add_options, replay
 
 NO_GPU, UNUSABLE = 3, 4
 WARMUPS, REPEATS = 3, 30
@@ -40,16 +42,16 @@ class Gpu(Driver):
     """An NVIDIA GPU as a machine: it has the methods that player.py lists.
 
     Args:
-      recording: the Recording to replay.
-      programs: a list with {"ptx": bytes, "kernels": {name: description}} for each
-        program of the recording.  msl.nvptx.description() makes a description.
+      recording: the recording to replay.
+      programs: for each program of the recording {"ptx": bytes, "kernels": {name: description}}.
+        msl.nvptx.description() makes a description.
     """
 
-    def __init__(self, recording, programs):
+    def __init__(self, recording: Recording, programs: Sequence[dict]):
         super().__init__()
         self._programs = programs
-        self._launches = {}
-        self._threads = {}
+        self._launches = {}  # {id of a dispatch: the positional arguments of launch()}
+        self._threads = {}  # {(program, kernel): the most threads of a threadgroup}
         for command in recording.commands:
             if command["kind"] == "dispatch":
                 key = command["program"], command["kernel"]
@@ -58,16 +60,16 @@ class Gpu(Driver):
                 )
         self._stream = self.get("cuStreamCreate", _STREAM_NON_BLOCKING)
 
-    def write(self, address, offset, array):
+    def write(self, address: int, offset: int, array: np.ndarray) -> None:
         self.synchronize()
         super().write(address, offset, array)
 
-    def copy(self, source, begin, destination, to, size):
+    def copy(self, source: int, begin: int, destination: int, to: int, size: int) -> None:
         if size:
             addresses = destination + to, source + begin
             self.call("cuMemcpyDtoDAsync_v2", *addresses, size, self._stream)
 
-    def dispatch(self, command, buffers):
+    def dispatch(self, command: dict, buffers: dict[int, int]) -> None:
         launch = self._launches.get(id(command))
         if launch is None:
             launch = self._prepare(command, buffers)
@@ -103,12 +105,13 @@ class Gpu(Driver):
         function = self.kernel(ptx, kernel["entry"], most_threads)
         return function, groups, threads, values, shared
 
-    def graph(self, steps, each):
+    def graph(self, steps: Sequence[Callable[[], None]], each: bool) -> Callable[[], list[float]]:
         """Makes one CUDA graph of the work that the functions `steps` launch.
 
-        each: True to time each step, False to time the whole graph.
-        Returns a function that launches the graph, waits for it, and returns a list of
-        times in microseconds.
+        Args:
+          each: True to time each step, False to time the whole graph.
+        Returns:
+          A function that launches the graph, waits for it, and returns times in microseconds.
         """
         marks = [self.get("cuEventCreate", 0) for _ in range(len(steps) + 1 if each else 2)]
 
@@ -138,11 +141,11 @@ class Gpu(Driver):
     def _microseconds(self, begin, end):
         return self.get("cuEventElapsedTime", begin, end, kind=ctypes.c_float).value * 1000
 
-    def measure(self, sequence):
-        """Measures a Sequence.  replay() calls this method as `measure`."""
+    def measure(self, sequence: CommandSequence) -> Times:
+        """Measures a sequence.  replay() calls this method as `measure`."""
         steps = [step for _, step in sequence.steps]
         if not steps:
-            return {"steps": [], "sequence": [0.0]}
+            return Times(steps=[], sequence=[0.0])
         sequence.restore()
         # A CUDA graph cannot contain compilations, or copies of argument bytes to the GPU.  So this
         # run before the capture does both.
@@ -155,10 +158,10 @@ class Gpu(Driver):
                 sequence.restore()
                 rows.append(launch())
             results[each] = np.array(rows[WARMUPS:]).T.tolist()
-        return {"steps": results[True], "sequence": results[False][0]}
+        return Times(steps=results[True], sequence=results[False][0])
 
 
-def main(folder):
+def main(folder: Path) -> None:
     """Replays the recording in a folder that `prepare` made, and ends the process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -176,7 +179,7 @@ def main(folder):
     sys.exit(run(options))
 
 
-def run(options, say=print):
+def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> int:
     """Replays the recording in options.folder; returns the exit status of the program."""
     try:
         recording = Recording(options.folder)

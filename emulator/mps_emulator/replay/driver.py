@@ -5,6 +5,8 @@ the standard library, and it needs NVIDIA's driver.
 """
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,10 +50,13 @@ class Driver:
         self.name = name.value.decode()
         self.call("cuCtxSetCurrent", self.get("cuDevicePrimaryCtxRetain", device))
 
-    def call(self, name, *arguments):
-        """Calls a function of the driver; raises CudaError.
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function of the driver.
 
         Passes each int as 64 bits.  A function whose parameter is shorter ignores the upper bits.
+
+        Raises:
+          CudaError: the function failed.
         """
         error = getattr(self._cuda, name)(
             *(ctypes.c_uint64(a) if isinstance(a, int) else a for a in arguments)
@@ -61,22 +66,29 @@ class Driver:
             self._cuda.cuGetErrorString(error, ctypes.byref(text))
             raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
-    def get(self, name, *arguments, kind=ctypes.c_void_p):
+    def get(self, name: str, *arguments: Any, kind: type = ctypes.c_void_p) -> Any:
         """Calls a function that stores a result at the address in its first argument.
 
-        arguments: the arguments after this address.
-        kind: the ctypes type of the result.
-        Returns the result, an object of this type.  Raises CudaError.
+        Args:
+          arguments: the arguments after this address.
+          kind: the ctypes type of the result.
+        Returns:
+          The result, an object of this type.
+        Raises:
+          CudaError: the function failed.
         """
         result = kind()
         self.call(name, ctypes.byref(result), *arguments)
         return result
 
-    def load(self, ptx, threads=None):
-        """Compiles PTX, a bytes object, to a module.  Raises CudaError.
+    def load(self, ptx: bytes, threads: int | None = None) -> ctypes.c_void_p:
+        """Compiles PTX to a module.
 
-        threads: the most threads that a block of the module's kernels will have.  The driver then
-          limits the registers of a thread.  If `threads` is None, the driver sets no limit.
+        Args:
+          threads: the most threads that a block of the module's kernels will have.  The driver then
+            limits the registers of a thread.  If `threads` is None, the driver sets no limit.
+        Raises:
+          CudaError: the driver refuses the PTX.
         """
         log = ctypes.create_string_buffer(8192)
         options = [
@@ -93,7 +105,7 @@ class Driver:
         except CudaError as error:
             raise CudaError(f"{error}\n{log.value.decode()}")
 
-    def kernel(self, ptx, entry, threads):
+    def kernel(self, ptx: bytes, entry: str, threads: int) -> ctypes.c_void_p:
         """Returns the kernel `entry` of PTX, for blocks of up to `threads` threads.
 
         If the kernel uses too many registers for so many threads, the driver compiles the PTX
@@ -109,31 +121,40 @@ class Driver:
             module = self._modules[ptx, threads] = self.load(ptx, threads)
         return self.get("cuModuleGetFunction", module, entry.encode())
 
-    def allocate(self, size):
+    def allocate(self, size: int) -> int:
         """Allocates `size` bytes of the GPU's memory; returns their address."""
         return self.get("cuMemAlloc_v2", max(size, 1), kind=ctypes.c_uint64).value
 
-    def free(self, address):
+    def free(self, address: int) -> None:
         self.call("cuMemFree_v2", address)
 
-    def write(self, address, offset, array):
+    def write(self, address: int, offset: int, array: np.ndarray) -> None:
         """Copies an array to the GPU's memory, `offset` bytes after `address`."""
         array = np.ascontiguousarray(array)
         if array.nbytes:
             self.call("cuMemcpyHtoD_v2", address + offset, array.ctypes.data, array.nbytes)
 
-    def read(self, address, size):
-        """Waits for the GPU; returns the `size` bytes at an address, an array of uint8."""
+    def read(self, address: int, size: int) -> np.ndarray:
+        """Waits for the GPU; returns the `size` bytes at an address."""
         self.synchronize()
         array = np.empty(size, np.uint8)
         if size:
             self.call("cuMemcpyDtoH_v2", array.ctypes.data, address, size)
         return array
 
-    def launch(self, function, groups, threads, values, shared=0, stream=None):
+    def launch(
+        self,
+        function: ctypes.c_void_p,
+        groups: Sequence[int],
+        threads: Sequence[int],
+        values: Sequence[Any],
+        shared: int = 0,
+        stream: ctypes.c_void_p | None = None,
+    ) -> None:
         """Launches a kernel.
 
         Args:
+          function: the kernel, as `kernel` returns it.
           groups: the size of the grid in blocks, three numbers.
           threads: the size of a block in threads, three numbers.
           values: the arguments of the kernel, ctypes objects.
@@ -144,6 +165,6 @@ class Driver:
         sizes = [*groups, *threads, shared]
         self.call("cuLaunchKernel", function, *sizes, stream, pointers, None)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Waits for the GPU."""
         self.call("cuCtxSynchronize")

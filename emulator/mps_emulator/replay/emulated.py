@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..msl.native import Metal
+from .recording import Recording
 
 
 class Emulated:
@@ -11,30 +12,32 @@ class Emulated:
     A buffer is a NumPy array of uint8.
 
     Args:
-      recording: the Recording to replay.
+      recording: the recording to replay.
     Raises:
       msl.native.Fatal: a dispatch broke a rule of Metal.  In a program that uses torch,
         the same mistake ends the process.
     """
 
-    def __init__(self, recording):
+    def __init__(self, recording: Recording):
         self._recording = recording
         self._metal = Metal()
-        self._libraries = {}
+        self._libraries = {}  # {number of a program: its Library}
 
-    def allocate(self, size):
+    def allocate(self, size: int) -> np.ndarray:
         return np.empty(size, np.uint8)
 
-    def write(self, buffer, offset, array):
+    def write(self, buffer: np.ndarray, offset: int, array: np.ndarray) -> None:
         buffer[offset : offset + len(array)] = array
 
-    def read(self, buffer, size):
+    def read(self, buffer: np.ndarray, size: int) -> np.ndarray:
         return buffer[:size].copy()
 
-    def copy(self, source, begin, destination, to, size):
+    def copy(
+        self, source: np.ndarray, begin: int, destination: np.ndarray, to: int, size: int
+    ) -> None:
         destination[to : to + size] = source[begin : begin + size]
 
-    def dispatch(self, command, buffers):
+    def dispatch(self, command: dict, buffers: dict[int, np.ndarray]) -> None:
         given = {}
         for argument in command["arguments"]:
             if "bytes" in argument:

@@ -1,6 +1,7 @@
 """Compares the contents of buffers with the recorded contents."""
 
 import fnmatch
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,7 +38,9 @@ class Difference:
       allowed: whether all differences are within the tolerance.
     """
 
-    def __init__(self, found, expected, numbers, tolerance):
+    def __init__(
+        self, found: np.ndarray, expected: np.ndarray, numbers: str | None, tolerance: float | None
+    ):
         dtype = DTYPES.get(numbers, np.uint32)
         if len(expected) % np.dtype(dtype).itemsize:
             numbers, dtype = None, np.uint8
@@ -60,7 +63,7 @@ class Difference:
                 near = np.isfinite(error) & (error <= most)
                 self.allowed = bool((same | near).all())
 
-    def __str__(self):
+    def __str__(self) -> str:
         by = ""
         if self.largest is not None:
             by = f" by up to {self.largest:.2g}"
@@ -79,23 +82,30 @@ class Judge:
 
     Args:
       kernels: for each program {name: msl.nvptx.description() of the kernel}.
-      tolerances: [(pattern, number)].  The first pattern that matches a kernel's name gives the
-        kernel's tolerance.  A float x that the kernel writes may differ from the expected value by
-        `number` * max(1, |expected value|).  The results of a kernel that no pattern matches must
-        be bit for bit identical.
+      tolerances: pairs of a pattern and a number.  The first pattern that matches a kernel's name
+        gives the kernel's tolerance.  A float that the kernel writes may differ from the expected
+        value by `number` * max(1, |expected value|).  The results of a kernel that no pattern
+        matches must be bit for bit identical.
     """
 
-    def __init__(self, kernels, tolerances=()):
+    def __init__(
+        self, kernels: Sequence[dict[str, dict]], tolerances: Sequence[tuple[str, float]] = ()
+    ):
         self._kernels = kernels
         self._tolerances = tolerances
 
-    def differences(self, expected, found, writers):
-        """Returns {buffer: its Difference} for the buffers of `found` that differ.
+    def differences(
+        self,
+        expected: dict[int, np.ndarray],
+        found: dict[int, np.ndarray],
+        writers: dict[int, dict],
+    ) -> dict[int, Difference]:
+        """Returns the differences of the buffers of `found`, by buffer.
 
         Args:
-          expected: {buffer: contents}, for at least the buffers of `found`.
-          found: {buffer: contents}.
-          writers: {buffer: the command that wrote the buffer}.  No tolerance applies to a buffer
+          expected: the contents by buffer, for at least the buffers of `found`.
+          found: the contents by buffer.
+          writers: the command that wrote a buffer, by buffer.  No tolerance applies to a buffer
             that `writers` lacks.
         """
         compared = {
@@ -104,8 +114,10 @@ class Judge:
         }
         return {buffer: result for buffer, result in compared.items() if result is not None}
 
-    def difference(self, command, buffer, found, expected):
-        """Returns the Difference of a buffer, or None if its contents are as expected.
+    def difference(
+        self, command: dict | None, buffer: int, found: np.ndarray, expected: np.ndarray
+    ) -> Difference | None:
+        """Returns the difference of a buffer, or None if its contents are as expected.
 
         Args:
           command: the command that wrote the buffer, or None.

@@ -3,13 +3,20 @@
 The commands run on a machine, which is an object with these methods:
 
     allocate(size)               returns a new buffer of `size` bytes
-    write(buffer, offset, array)
+    write(buffer, offset, array) writes an array of uint8
     read(buffer, size)           returns the first `size` bytes, an array of uint8
-    copy(source, from, destination, to, size)
+    copy(source, begin, destination, to, size)
+                                 copies bytes between two buffers; `begin` and `to` are offsets
     dispatch(command, buffers)   runs a command of kind "dispatch"; `buffers` is {id: buffer}
 """
 
-from .recording import REPEATED, uses, written
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .judge import Difference, Judge
+from .recording import REPEATED, Recording, uses, written
 
 
 class Player:
@@ -19,7 +26,7 @@ class Player:
       expected: {id of a buffer: its recorded contents at the command that check() has reached}.
     """
 
-    def __init__(self, recording, machine):
+    def __init__(self, recording: Recording, machine: Any):
         self._recording = recording
         self._machine = machine
         self._buffers = {id_: machine.allocate(size) for id_, size in recording.sizes.items()}
@@ -27,22 +34,22 @@ class Player:
         for id_, content in self.expected.items():
             self.set_content(id_, content)
 
-    def set_content(self, buffer, content, offset=0):
+    def set_content(self, buffer: int, content: np.ndarray, offset: int = 0) -> None:
         """Writes an array of uint8 into the buffer with this id."""
         self._machine.write(self._buffers[buffer], offset, content)
 
-    def buffer_of(self, id_):
+    def buffer_of(self, id_: int) -> Any:
         """Returns the machine's buffer with this id."""
         return self._buffers[id_]
 
-    def read(self, buffers):
-        """Returns the present contents of the buffers with these ids, {id: array}."""
+    def read(self, buffers: Iterable[int]) -> dict[int, np.ndarray]:
+        """Returns the present contents of the buffers with these ids, by id."""
         return {
             id_: self._machine.read(self._buffers[id_], self._recording.sizes[id_])
             for id_ in buffers
         }
 
-    def do(self, command):
+    def do(self, command: dict) -> None:
         """Runs a command on the present contents of the buffers."""
         machine, buffers = self._machine, self._buffers
         if command["kind"] == "dispatch":
@@ -57,13 +64,15 @@ class Player:
                 command["size"],
             )
 
-    def check(self, judge):
+    def check(self, judge: Judge) -> Iterator[tuple[dict | None, dict[int, Difference]]]:
         """Runs each dispatch and each copy on the recorded contents of its buffers.
 
-        Commands of the kind "other" cannot be repeated.  Yields (command, {buffer: Difference})
-        for each command that runs; the dictionary is empty if nothing differs.  The last pair is
-        (None, {buffer: Difference}) for the buffers that differ at the end and were in no
-        other pair.  Some command has written to such a buffer by mistake.
+        Commands of the kind "other" cannot be repeated.
+
+        Yields:
+          For each command that runs, the command and the differences of its buffers, by buffer.
+          At the end None and the buffers that differ now but were in no other pair.  Some command
+          has written to such a buffer by mistake.
         """
         wrong = set()  # buffers whose contents are not as recorded
         reported = set()
@@ -90,7 +99,7 @@ class Player:
         yield None, judge.differences(self.expected, self.read(unreported), {})
 
 
-class Sequence:
+class CommandSequence:
     """All dispatches and copies of a recording, to run one after another.
 
     Between the commands, further copies repeat the writes of torch's operators and of the CPU.  A
@@ -98,15 +107,15 @@ class Sequence:
     writes need no copy.
 
     Attributes:
-      steps: [(command, function that runs the step)].  The command is None if the step is
-        a copy between the commands.
+      steps: for each step its command and a function that runs the step.  The command is None if
+        the step is a copy between the commands.
       writers: {buffer: the last command that writes the buffer}.
     """
 
-    def __init__(self, recording, player, machine):
+    def __init__(self, recording: Recording, player: Player, machine: Any):
         self._machine = machine
-        self.steps = []
-        self.writers = {}
+        self.steps: list[tuple[dict | None, Callable[[], None]]] = []
+        self.writers: dict[int, dict] = {}
         self._pristine = []
         images = recording.poisoned()
         seen, changed = set(), set()
@@ -132,17 +141,18 @@ class Sequence:
                 self._pristine.append((pristine, player.buffer_of(buffer), len(image)))
 
     def _stand_in(self, player, buffer, offset, content):
+        """Adds a step that repeats a write of `content` at an offset of a buffer."""
         staged = self._machine.allocate(len(content))
         self._machine.write(staged, 0, content)
         to = player.buffer_of(buffer)
         self.steps.append((None, lambda: self._machine.copy(staged, 0, to, offset, len(content))))
 
-    def restore(self):
+    def restore(self) -> None:
         """Restores the contents that the buffers had before the first step."""
         for pristine, buffer, size in self._pristine:
             self._machine.copy(pristine, 0, buffer, 0, size)
 
-    def run(self):
+    def run(self) -> None:
         """Runs all steps once."""
         for _, step in self.steps:
             step()

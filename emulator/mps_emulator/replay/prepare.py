@@ -9,6 +9,7 @@ from pathlib import Path
 from ..msl import nvptx
 from ..msl.errors import ToolError
 from ..msl.pipeline import Program
+from .recording import Recording
 
 # A prepared folder has copies of these files, in a folder of its own.
 _PACKAGE = "replay_on_gpu"
@@ -23,8 +24,8 @@ cuda.main(Path(__file__).resolve().parent)
 _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
-def find_libdevice():
-    """The path of CUDA's libdevice.10.bc, or None.
+def find_libdevice() -> Path | None:
+    """Returns the path of CUDA's libdevice.10.bc, or None if it is not found.
 
     The function looks in $CUDA_HOME, /usr/local/cuda*, and /usr/lib/cuda.
     """
@@ -37,18 +38,15 @@ def find_libdevice():
     return None
 
 
-def program_of(recording, number):
-    """The msl.pipeline.Program for program `number` of a recording."""
+def program_of(recording: Recording, number: int) -> Program:
+    """Returns program `number` of a recording."""
     program = recording.programs[number]
     path = str(recording.folder / program["file"])
     return Program(path, path, fast_math=program["fast_math"])
 
 
-def describe(recording):
-    """Returns descriptions of the kernels, a list with an element for each program of a recording.
-
-    An element is {name of a kernel: nvptx.description() of the kernel}.
-    """
+def describe(recording: Recording) -> list[dict[str, dict]]:
+    """Returns {name of a kernel: its nvptx.description()} for each program of a recording."""
     return [
         _by_name(program_of(recording, number).analyse()[1])
         for number in range(len(recording.programs))
@@ -59,12 +57,18 @@ def _by_name(kernels):
     return {kernel.name: nvptx.description(kernel) for kernel in kernels}
 
 
-def prepare(recording, folder, gpu, libdevice, whole_simdgroups, largest=None):
+def prepare(
+    recording: Recording,
+    folder: Path,
+    gpu: str,
+    libdevice: Path | None,
+    whole_simdgroups: bool,
+    largest: float | None = None,
+) -> None:
     """Makes a folder with a recording, its compiled kernels, and a program that replays it.
 
     Args:
-      recording: a Recording.
-      folder: the path of a new or empty folder.
+      folder: a new or empty folder.
       gpu: the oldest architecture on which the PTX runs, like sm_90.
       libdevice: the path of CUDA's libdevice.10.bc.  `libdevice` may be None if no kernel calls a
         function of this library.

@@ -2,6 +2,8 @@
 
 import json
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +18,7 @@ class Recording:
     """A recording, read from its folder or from a prepared folder.
 
     Attributes:
-      folder: the path of the folder.
+      folder: the folder.
       programs: the list `programs` of manifest.json.
       commands: the list `commands` of manifest.json.
       sizes: {id of a buffer: its size in bytes}.
@@ -26,7 +28,7 @@ class Recording:
       ValueError: the folder has no recording, or a recording of another version.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path):
         self.folder = folder
         try:
             manifest = json.loads((folder / "manifest.json").read_text())
@@ -40,9 +42,9 @@ class Recording:
                 f"{folder} is of version {manifest['version']}; this program reads only version "
                 f"{VERSION}"
             )
-        self.programs = manifest["programs"]
-        self.commands = manifest["commands"]
-        self.sizes = {b["id"]: b["size"] for b in manifest["buffers"]}
+        self.programs: list[dict] = manifest["programs"]
+        self.commands: list[dict] = manifest["commands"]
+        self.sizes: dict[int, int] = {b["id"]: b["size"] for b in manifest["buffers"]}
         self.times_only = manifest.get("times_only", False)
         packed = folder / "contents.packed"
         if packed.exists():
@@ -50,8 +52,8 @@ class Recording:
         else:
             self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
-    def changes(self, command, when):
-        """Yields (id of a buffer, offset in bytes, array of uint8) for each change.
+    def changes(self, command: dict, when: str) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yields the id of the buffer, the offset in bytes and the new bytes of each change.
 
         If the folder lacks the contents of an input, the array has random float32 numbers in
         [0.5, 1.5) instead.  Such numbers are valid logits and valid sums of exponentials.
@@ -66,16 +68,16 @@ class Recording:
             else:
                 yield buffer, offset, self.contents[begin : begin + size]
 
-    def poisoned(self):
-        """Returns the contents of all buffers before their first write, {id: array}."""
+    def poisoned(self) -> dict[int, np.ndarray]:
+        """Returns the contents of all buffers before their first write, by id."""
         return {id_: np.full(size, POISON, np.uint8) for id_, size in self.sizes.items()}
 
 
-def uses(command):
-    """The ids of the buffers that a command uses."""
+def uses(command: dict) -> list[int]:
+    """Returns the ids of the buffers that a command uses."""
     return [use["buffer"] for use in command["uses"]]
 
 
-def written(command):
-    """The ids of the buffers that a command may write."""
+def written(command: dict) -> list[int]:
+    """Returns the ids of the buffers that a command may write."""
     return sorted({use["buffer"] for use in command["uses"] if use["writes"]})

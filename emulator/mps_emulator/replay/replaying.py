@@ -1,14 +1,24 @@
 """Repeats the work of a recording, compares the results, and prints them with their times."""
 
 import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .judge import Judge
-from .player import Player, Sequence
+from .player import CommandSequence, Player
+from .recording import Recording
 
 # The exit status of a program if a result is wrong.
 WRONG = 1
+
+
+class Times(NamedTuple):
+    """The measured times of a sequence, in microseconds."""
+
+    steps: list[list[float]]  # for each step the times of its runs
+    sequence: list[float]  # the times of the runs of the whole sequence
 
 
 def _tolerance(text):
@@ -19,8 +29,8 @@ def _tolerance(text):
         raise argparse.ArgumentTypeError(f"{text!r}; a tolerance looks like KERNEL=1e-5") from None
 
 
-def add_options(parser):
-    """Adds to an ArgumentParser the options that `check` and replay.py have in common."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds to a parser the options that `check` and replay.py have in common."""
     parser.add_argument(
         "--tolerance",
         action="append",
@@ -33,16 +43,21 @@ def add_options(parser):
     )
 
 
-def replay(recording, machine, kernels, tolerances, say=print, measure=None):
+def replay(
+    recording: Recording,
+    machine: Any,
+    kernels: Sequence[dict[str, dict]],
+    tolerances: Sequence[tuple[str, float]],
+    say: Callable[[str], None] = print,
+    measure: Callable[[CommandSequence], Times] | None = None,
+) -> int:
     """Replays a recording, and prints a line for each command and each wrong buffer.
 
     Args:
       recording, machine: the arguments of Player.
       kernels, tolerances: the arguments of Judge.
-      say: a function that prints a line of text.
-      measure: a function that measures a Sequence, or None to measure nothing.  The
-        function returns {"steps": [list of times for each step], "sequence": list of
-        times of the whole sequence}, in microseconds.
+      say: prints a line of text.
+      measure: measures a sequence; None to measure nothing.
     Returns:
       The number of wrong results.
     Raises:
@@ -56,7 +71,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     outcomes = list(player.check(judge))
     stray = outcomes.pop()[1]
 
-    sequence = Sequence(recording, player, machine)
+    sequence = CommandSequence(recording, player, machine)
     times = measure(sequence) if measure else None
     sequence.restore()
     sequence.run()
@@ -66,10 +81,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     again = judge.differences(first, player.read(recording.sizes), {})
     at_end = judge.differences(player.expected, first, sequence.writers)
 
-    medians = {}
-    if times:
-        for (command, _), values in zip(sequence.steps, times["steps"]):
-            medians.setdefault(id(command) if command else None, []).append(np.median(values))
+    medians = _medians(sequence, times) if times else {}
     for command, differences in outcomes:
         say(_line(command, differences, medians.get(id(command))))
     for buffer, difference in stray.items():
@@ -82,13 +94,29 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
         others = sum(medians.pop(None, []))
         say(
             f"kernels {sum(map(sum, medians.values())):.1f} us; copies of other work's results "
-            f"{others:.1f} us; the whole sequence {np.median(times['sequence']):.1f} us "
-            f"(least {min(times['sequence']):.1f})"
+            f"{others:.1f} us; {_whole(times)}"
         )
     wrong = sum(not _is_allowed(differences) for _, differences in outcomes)
     wrong += len(stray) + len(again) + sum(not d.allowed for d in at_end.values())
     say(f"{len(outcomes)} commands, {f'{wrong} wrong' if wrong else 'all as recorded'}")
     return wrong
+
+
+def _medians(sequence, times):
+    """Returns the median times of the steps of each command, {id of the command: list}.
+
+    The key None has the times of the copies between the commands.
+    """
+    medians = {}
+    for (command, _), values in zip(sequence.steps, times.steps):
+        medians.setdefault(id(command) if command else None, []).append(np.median(values))
+    return medians
+
+
+def _whole(times):
+    return (
+        f"the whole sequence {np.median(times.sequence):.1f} us (least {min(times.sequence):.1f})"
+    )
 
 
 def _say_times(recording, machine, say, measure):
@@ -97,11 +125,11 @@ def _say_times(recording, machine, say, measure):
         raise ValueError(
             f"{recording.folder} was made with --times-only: it has no results to compare"
         )
-    sequence = Sequence(recording, Player(recording, machine), machine)
+    sequence = CommandSequence(recording, Player(recording, machine), machine)
     times = measure(sequence)
     kernels = {}
     copies = 0
-    for (command, _), values in zip(sequence.steps, times["steps"]):
+    for (command, _), values in zip(sequence.steps, times.steps):
         if command is None:
             copies += np.median(values)
         else:
@@ -110,9 +138,7 @@ def _say_times(recording, machine, say, measure):
         say(f"{name:<48}{len(medians):6} x {np.median(medians):9.1f} us {sum(medians):12.1f} us")
     say(
         f"{sum(map(len, kernels.values()))} kernels {sum(map(sum, kernels.values())):.1f} us; "
-        f"copies of other work's results {copies:.1f} us; the whole sequence "
-        f"{np.median(times['sequence']):.1f} us (least {min(times['sequence']):.1f}); "
-        "nothing was compared"
+        f"copies of other work's results {copies:.1f} us; {_whole(times)}; nothing was compared"
     )
 
 

@@ -15,13 +15,17 @@ _COMPUTED_POINTER = re.compile(
 )
 
 
-def move_constants(lines, constants, kernel):
-    """Returns the lines with each pointer to `constant` memory in its address space.
+def move_constants(lines: list[str], constants: set[str], kernel: str) -> list[str]:
+    """Returns the lines of a function with each pointer to `constant` memory in its address space.
 
     clang's passes do not distinguish `constant` from `device` memory, so all these pointers are in
-    the address space of `device` memory before.  Raises ToolError if a pointer may be to either.
+    the address space of `device` memory before.
 
-    constants: the names of the global variables and parameters in `constant` memory.
+    Args:
+      constants: the names of the global variables and parameters in `constant` memory.
+      kernel: the name of the kernel, for an error.
+    Raises:
+      ToolError: a pointer may point to `constant` or to `device` memory.
     """
     while True:
         lines = [_with_constants(line, constants) for line in lines]
@@ -42,7 +46,7 @@ def move_constants(lines, constants, kernel):
 
 
 def _with_constants(line, constants):
-    """Returns a line with the pointers of these names in the address space of `constant` memory."""
+    """Returns a line in which the pointers `constants` are in the address space of `constant`."""
     line = _NAMED_POINTER.sub(
         lambda found: f"{_IN_CONSTANT} {found[1]}" if found[1] in constants else found[0], line
     )

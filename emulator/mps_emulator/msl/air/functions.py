@@ -49,10 +49,15 @@ _OF_NUMBERS = (
 )
 
 
-def in_air(function):
-    """Returns (name in AIR, type of LLVM) of a C++ function; None if Apple writes instructions.
+def in_air(function: str) -> tuple[str, str] | None:
+    """Returns the function of AIR for a function of Metal's library.
 
-    Raises ValueError for a function that this module does not know.
+    Args:
+      function: the C++ function with its parameters, as c++filt prints it.
+    Returns:
+      The name in AIR and the type of LLVM; or None if Apple's compiler writes instructions.
+    Raises:
+      ValueError, KeyError: this module does not know the function, or a type of its parameters.
     """
     match = _SIGNATURE.fullmatch(function)
     if match is None:
@@ -78,7 +83,7 @@ def in_air(function):
 
 
 def _of_numbers(name, prefix, types):
-    """The name and the type of a function whose first parameter is a number or a vector."""
+    """Returns the name and the type of a function that takes a number or a vector first."""
     vector = re.fullmatch(r"(.*) __vector\((\d)\)", types[0])
     short = _TYPES[vector[1] if vector else types[0]]
     scalar = _LLVM[short.split(".")[-1]]
@@ -103,7 +108,7 @@ def _of_numbers(name, prefix, types):
 
 
 def _atomic(operation, types):
-    """The name and the type of an atomic operation.
+    """Returns the name and the type of an atomic operation.
 
     The last parameters are the order, the scope of threads, and whether the memory is volatile.
     """
@@ -118,7 +123,8 @@ def _atomic(operation, types):
     return f"air.atomic.{space}.{operation}.{type}", f"{result} ({', '.join(parameters)})"
 
 
-def attributes(name):
+def attributes(name: str) -> str:
+    """Returns the attributes that Apple's compiler gives to a function of AIR."""
     if name.startswith(("air.simd", "air.wg.")):
         return CONVERGENT
     return ATOMIC if name.startswith("air.atomic.") else MATHEMATICS

@@ -6,11 +6,13 @@ import os
 import pathlib
 import re
 import tempfile
+from collections.abc import Sequence
 
 from .. import codegen, toolchain
 from ..errors import NoKernelError, ToolError
 from ..kernel import MAX_THREADS_PER_THREADGROUP, Kernel, Parameter
 from . import lowering, threadgroup_variables
+from .metallib import Metallib
 from .module import Module, disassemble
 
 _TABLES = '#include "implementation/prelude.h"\n#include "implementation/thunk.h"\n'
@@ -18,15 +20,24 @@ _TABLES = '#include "implementation/prelude.h"\n#include "implementation/thunk.h
 _UNDEFINED = re.compile(r"undefined (?:symbol: |reference to `)(air\.[\w.]+)")
 
 
-def build(metallib, functions, output, cpu, check_races=False, clang=None, cache=None):
-    """Compiles functions of a metallib.Metallib to a kernel library, a shared object.
+def build(
+    metallib: Metallib,
+    functions: Sequence[str],
+    output: str,
+    cpu: str,
+    check_races: bool = False,
+    clang: str | None = None,
+    cache: str | None = None,
+) -> None:
+    """Compiles kernels of a Metal library to a kernel library, a shared object.
 
-    functions: the names of kernels.
-    output:    the path of the new file.
-    cpu:       the processor for clang's option -march.
-    check_races: whether the library announces its accesses to memory to the executor.
-    cache:     a folder for the compiled functions of AIR; by default the folder of `output`.
-
+    Args:
+      functions: the names of the kernels.
+      output: the path of the new file.
+      cpu: the processor for clang's option -march.
+      check_races: whether the library announces its accesses to memory to the executor.
+      clang: the path of clang++; None to search for it.
+      cache: a folder for the compiled functions of AIR; None for the folder of `output`.
     Raises:
       NoKernelError: the Metal library has no such kernel.
       ToolError: a kernel uses what the emulator lacks, or clang failed.
@@ -55,6 +66,11 @@ def build(metallib, functions, output, cpu, check_races=False, clang=None, cache
 
 
 def _run(command):
+    """Runs a command of clang.
+
+    Raises:
+      ToolError: the command failed.
+    """
     status, printed = toolchain.run(command)
     if status == 0:
         return
@@ -80,6 +96,7 @@ def _functions_of_air(clang, cpu, check_races, cache):
 
 
 def _tables(functions, modules):
+    """Returns the C++ text of the library's tables, and of the thunks that the tables name."""
     kernels = [_kernel(*pair) for pair in zip(functions, modules)]
     parts = [_TABLES, codegen.declarations(kernels)]
     for number in range(len(kernels)):

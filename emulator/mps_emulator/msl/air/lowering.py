@@ -12,6 +12,7 @@ from ..errors import ToolError
 from ..kernel import MAX_BUFFERS
 from ..rewriting import names
 from . import threadgroup_variables
+from .module import Module
 
 # The functions that wait for other threads.
 _SUSPENDING = re.compile(r"air\.(simd_|wg\.barrier|simdgroup\.barrier)")
@@ -21,16 +22,17 @@ _LINKAGE = (
 )
 
 
-def lower(module, number, check_races=False):
+def lower(module: Module, number: int, check_races: bool = False) -> str:
     """Returns the text for clang.
 
-    module: a module.Module.
-    number: the number of the kernel, which is in the name of the entry.
+    Args:
+      number: the number of the kernel, which is in the name of the entry.
+      check_races: whether the kernel announces its accesses to memory to the executor.
     """
     variables = threadgroup_variables.find(module.text)
     text = module.text
     for variable in variables:
-        text = text.replace(variable["line"], "", 1)
+        text = text.replace(variable.line, "", 1)
     text = _without_apples_metadata(_without_address_spaces(text))
     text = _reset_attributes(text, check_races)
     text, shims = _replace_declarations(text, module)
@@ -40,7 +42,7 @@ def lower(module, number, check_races=False):
     return "\n".join([text, *shims, _entry(module, number), ""])
 
 
-def entry_name(number):
+def entry_name(number: int) -> str:
     return f"mps_emulator_air_entry_{number}"
 
 
@@ -81,7 +83,7 @@ def _reset_attributes(text, check_races):
     return re.sub(r"^(define (?!.*#\d).*) \{$", rf"\1{added} {{", text, flags=re.M)
 
 
-def make_internal(text):
+def make_internal(text: str) -> str:
     """Makes all functions and variables internal, because the library has several modules."""
     text = re.sub(rf"^define {_LINKAGE}", "define internal ", text, flags=re.M)
     kept = r"((?:local_)?unnamed_addr )?(global|constant) "
@@ -95,7 +97,8 @@ def make_internal(text):
 def _replace_declarations(text, module):
     """Declares the functions of AIR as include/implementation/air.h defines them.
 
-    Returns (text, definitions of the functions of vectors).
+    Returns:
+      The text; and a list of definitions of functions of vectors, which air.h lacks.
     """
     declared = {}
     shims = []
@@ -120,6 +123,12 @@ def _plain(type):
 
 
 def _declare(name, result, parameters, declared, shims):
+    """Declares a function of AIR once.
+
+    Args:
+      declared: {name of a function: its declaration, or None if it needs none}; gets the function.
+      shims: gets the definition of a function of vectors.
+    """
     if name in declared:
         return
     suspends = bool(_SUSPENDING.match(name))
@@ -142,7 +151,7 @@ def _element(type):
 
 
 def _shim(name, scalar, count, result, parameters, suspends):
-    """Defines a function of vectors that calls the function of scalars for each component."""
+    """Returns a function of vectors that calls the function of scalars for each component."""
     lines = []
     value = "poison"
     for component in range(count):
@@ -183,7 +192,7 @@ def _add_sites(text):
     return "\n".join(lines)
 
 
-def suspends(module):
+def suspends(module: Module) -> bool:
     """Whether the module calls a function that waits for other threads."""
     return any(_SUSPENDING.match(found.name) for found in module.declarations())
 
@@ -192,6 +201,7 @@ def suspends(module):
 
 
 def _entry(module, number):
+    """Returns the definition of the function that the kernel's thunk calls for each thread."""
     lines, arguments = [], []
     builtins = set()
     for argument in sorted(module.arguments, key=lambda argument: argument.number):

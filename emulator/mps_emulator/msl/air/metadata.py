@@ -1,7 +1,9 @@
 """Writes the metadata of a kernel's module as Apple's compiler does."""
 
 import re
+from collections.abc import Sequence
 
+from ..kernel import Kernel
 from .module import CONSTANT, DEVICE, THREADGROUP
 
 # The GPU's compiler needs the SDK's version.
@@ -18,7 +20,13 @@ _FLAGS = [
 ]
 
 
-def metadata(kernel, source, types):
+def metadata(kernel: Kernel, source: str, types: Sequence[str]) -> str:
+    """Returns the lines of a module's metadata.
+
+    Args:
+      source: the name of the file that has the kernel.
+      types: the types of the parameters of the kernel's function.
+    """
     nodes = []
 
     def node(text):
@@ -74,5 +82,6 @@ def _type_name(parameter):
     return re.sub(words, "", parameter.type_spelling).strip()
 
 
-def quoted(name):
+def quoted(name: str) -> str:
+    """Returns the name of a function as LLVM spells it after the @."""
     return name if re.fullmatch(r"[\w.$]+", name) else f'"{name}"'

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import struct
+from collections.abc import Sequence
 
 from ..errors import ToolError
 
@@ -23,24 +24,27 @@ _BITCODE = b"BC\xc0\xde"
 
 @dataclasses.dataclass
 class _Entry:
-    """A function of a container.  The bitcode is at content[begin : end]."""
+    """A function of a container."""
 
     kind: int
     air_version: tuple[int, int]
-    begin: int
+    begin: int  # the bitcode is at content[begin : end]
     end: int
 
 
 class Metallib:
     """A container of compiled functions.
 
-    content: an object like bytes that contains the container.
-    at:      where the container begins in `content`, in bytes.
-
-    Raises ToolError if there is no container.
+    Args:
+      content: bytes that contain the container.
+      at: where the container begins in `content`, in bytes.
+    Attributes:
+      size: the size of the container, in bytes.
+    Raises:
+      ToolError: there is no container.
     """
 
-    def __init__(self, content, at=0):
+    def __init__(self, content: bytes | memoryview, at: int = 0):
         self._content = memoryview(content)
         self._at = at
         self._entries = {}
@@ -67,7 +71,7 @@ class Metallib:
             position += size
 
     def _fields(self, position):
-        """Returns the fields of a function, {tag: content}."""
+        """Returns the fields of the function at `position`, {tag: content}."""
         fields = {}
         while (tag := bytes(self._content[position : position + 4])) != b"ENDT":
             (length,) = struct.unpack_from("<H", self._content, position + 4)
@@ -76,27 +80,35 @@ class Metallib:
         return fields
 
     @property
-    def content(self):
+    def content(self) -> bytes:
         """The bytes of the container."""
         return bytes(self._content[self._at : self._at + self.size])
 
     @property
-    def kernels(self):
-        """The names of all kernels, a list."""
+    def kernels(self) -> list[str]:
+        """The names of all kernels."""
         return [name for name, entry in self._entries.items() if entry.kind == _KERNEL]
 
-    def air_version(self, name):
-        """Returns the version of AIR of a function, such as (2, 6)."""
+    def air_version(self, name: str) -> tuple[int, int]:
+        """Returns the version of AIR of a function, such as (2, 6).
+
+        Raises:
+          KeyError: the container has no such function.
+        """
         return self._entries[name].air_version
 
-    def bitcode(self, name):
-        """Returns the bitcode of a function.  Raises KeyError."""
+    def bitcode(self, name: str) -> memoryview:
+        """Returns the bitcode of a function.
+
+        Raises:
+          KeyError: the container has no such function.
+        """
         entry = self._entries[name]
         return self._content[entry.begin : entry.end]
 
 
-def find(content):
-    """Returns the list of Metallibs in `content`, such as a shared library of torch for macOS."""
+def find(content: bytes) -> list[Metallib]:
+    """Returns the containers in `content`, such as a shared library of torch for macOS."""
     found = []
     at = content.find(_MAGIC)
     while at >= 0:
@@ -115,10 +127,11 @@ def _is_container(content, at):
     return max(sizes) <= rest
 
 
-def write(kernels):
+def write(kernels: Sequence[tuple[str, bytes]]) -> bytes:
     """Returns the content of a container of AIR 2.6 for macOS 14, like that of torch.
 
-    kernels: [(name, bitcode)].
+    Args:
+      kernels: the name and the bitcode of each kernel.
     """
     entries, modules = [], []
     offset = 0

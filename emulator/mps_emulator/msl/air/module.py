@@ -22,61 +22,58 @@ _TYPE = re.compile(
 
 @dataclasses.dataclass
 class Declaration:
-    """A function of AIR that a module calls.
-
-    result, parameters: types of LLVM without attributes, like "float" or "<2 x i32>".
-    attributes:         the function's attributes that are words, a set.
-    """
+    """A function of AIR that a module calls."""
 
     name: str
+    # Types of LLVM without attributes, like "float" or "<2 x i32>".
     result: str
     parameters: list[str]
-    attributes: set[str]
+    attributes: set[str]  # the function's attributes that are words
 
     @property
-    def type(self):
+    def type(self) -> str:
         """The function's type, like "float (float, float)"."""
         return f"{self.result} ({', '.join(self.parameters)})"
 
 
 @dataclasses.dataclass
 class Argument:
-    """A parameter of a kernel, as the metadata describes it.
+    """A parameter of a kernel, as the metadata describes it."""
 
-    number:   the number of the parameter.
-    kind:     "buffer", or the name of a built-in value like "thread_position_in_grid".
-    type:     the type of LLVM.
-    fields:   the other entries of the metadata, {name without "air.": value}.  An entry without a
-              value has the value None.
-    """
-
-    number: int
-    kind: str
-    type: str
-    fields: dict
+    number: int  # the number of the parameter, from 0
+    kind: str  # "buffer", or the name of a built-in value like "thread_position_in_grid"
+    type: str  # the type of LLVM
+    # The other entries of the metadata, {name without "air.": value}.  An entry without a value has
+    # the value None.
+    fields: dict[str, int | str | None]
 
     @property
-    def index(self):
+    def index(self) -> int:
         """The i of [[buffer(i)]] or [[threadgroup(i)]]."""
         return self.fields["location_index"]
 
     @property
-    def is_threadgroup(self):
+    def is_threadgroup(self) -> bool:
         return self.fields["address_space"] == THREADGROUP
 
     @property
-    def is_constant(self):
+    def is_constant(self) -> bool:
         return self.fields["address_space"] == CONSTANT
 
 
 class Module:
     """The module of one kernel.
 
-    text:     the text of the module.
-    function: the name of the kernel's function, as the text spells it.
+    Attributes:
+      text: the text of the module.
+      function: the name of the kernel's function, as the text spells it.
+      arguments: the kernel's parameters.
+      limits: the text of the metadata that limits the threads, if there is any.
+    Raises:
+      ToolError: the module has no kernel.
     """
 
-    def __init__(self, text):
+    def __init__(self, text: str):
         self.text = text
         self._metadata = dict(_METADATA.findall(text))
         kernels = self._named("air.kernel")
@@ -105,21 +102,21 @@ class Module:
         return Argument(number, kind.removeprefix("air."), self.parameter_types[number], fields)
 
     @property
-    def parameter_types(self):
-        """The types of the kernel's parameters, a list."""
+    def parameter_types(self) -> list[str]:
+        """The types of the kernel's parameters."""
         pattern = rf"^define .*@{re.escape(self.function)}\((.*)\) [^()]*\{{$"
         return [type_of(text) for text in split(re.search(pattern, self.text, re.M)[1])]
 
     @property
-    def max_total_threads(self):
+    def max_total_threads(self) -> int | None:
         """The value of [[max_total_threads_per_threadgroup]], or None."""
         for limit in self.limits:
             if found := re.search(r'"air\.max_work_group_size", i32 (\d+)', limit):
                 return int(found[1])
         return None
 
-    def declarations(self):
-        """Returns the list of Declarations."""
+    def declarations(self) -> list[Declaration]:
+        """Returns the functions of AIR that the module declares."""
         attributes = {name: _words(text) for name, text in _ATTRIBUTES.findall(self.text)}
         found = []
         for line in self.text.splitlines():
@@ -138,8 +135,14 @@ class Module:
         return found
 
 
-def disassemble(bitcode, clang):
-    """Returns the text of a module.  Raises ToolError."""
+def disassemble(bitcode: bytes | memoryview, clang: str) -> str:
+    """Returns the text of a module.
+
+    Args:
+      clang: the path of clang++.
+    Raises:
+      ToolError: clang cannot read the bitcode.
+    """
     command = [clang, *"-x ir - -S -emit-llvm -o - -w --target=x86_64-linux-gnu".split()]
     # Without passes, clang changes nothing but the data layout and the target.
     command += ["-Xclang", "-disable-llvm-passes"]
@@ -149,7 +152,7 @@ def disassemble(bitcode, clang):
     return printed
 
 
-def split(text):
+def split(text: str) -> list[str]:
     """Splits a list of LLVM at the commas that are outside of brackets and strings."""
     parts, depth, quoted, begin = [], 0, False, 0
     for position, letter in enumerate(text):
@@ -168,8 +171,12 @@ def split(text):
     return parts + [last] if last else parts
 
 
-def type_of(text):
-    """Returns the type in the text of a parameter or a result, without attributes."""
+def type_of(text: str) -> str:
+    """Returns the type in the text of a parameter or a result, without attributes.
+
+    Raises:
+      ToolError: the text has no type.
+    """
     attributes = ("zeroext", "signext", "noundef", "noalias", "nonnull", "inreg", "range")
     for word in _TYPE.finditer(text):
         if word[0] not in attributes:
@@ -178,7 +185,7 @@ def type_of(text):
 
 
 def _value(text):
-    """Returns the value of an entry of metadata: a number, a string, or the text."""
+    """Returns the value of an entry of metadata: a number, a string, or another entry's text."""
     if found := re.fullmatch(r"i\d+ (-?\d+)", text):
         return int(found[1])
     if found := re.fullmatch(r'!"(.*)"', text):

@@ -8,6 +8,7 @@ import re
 import subprocess
 
 from .. import nvptx
+from ..kernel import Kernel
 from . import functions, lowering
 from .module import split, type_of
 
@@ -20,7 +21,7 @@ _OF_LIBRARY = re.compile(
 )
 
 
-def entry(number, kernel):
+def entry(number: int, kernel: Kernel) -> str:
     """Returns the definition of a kernel's entry, as one line of C++."""
     signature, buffers, arguments = [], [], []
     for index, parameter in enumerate(kernel.parameters):
@@ -39,8 +40,12 @@ def entry(number, kernel):
     )
 
 
-def prepare(ir):
-    """Replaces the code of the functions of Metal's library by calls of functions of AIR."""
+def prepare(ir: str) -> str:
+    """Replaces the code of the functions of Metal's library by calls of functions of AIR.
+
+    Args:
+      ir: the program as LLVM's IR, before all passes.
+    """
     found = list(_OF_LIBRARY.finditer(ir))
     shown = subprocess.run(
         ["c++filt"],
@@ -54,7 +59,7 @@ def prepare(ir):
         try:
             in_air = functions.in_air(function)
         except (KeyError, ValueError):
-            continue  # If a kernel calls the function, module() may find a function of LLVM.
+            continue  # Modules.module() refuses a kernel that still calls the function.
         if in_air:
             code[match["name"]] = _call(match, *in_air, declared)
     ir = _OF_LIBRARY.sub(lambda match: code.get(match["name"], match[0]), ir)
@@ -64,7 +69,13 @@ def prepare(ir):
 
 
 def _call(match, name, type, declared):
-    """Defines a function of Metal's library as a call of a function of AIR."""
+    """Returns the definition of a function of Metal's library that calls a function of AIR.
+
+    Args:
+      match: the match of _OF_LIBRARY for the function.
+      name, type: the function of AIR.
+      declared: {name of a function of AIR: its declaration}, which gets this function.
+    """
     # `thread` memory is address space 5 of a GPU of AMD.
     type = re.sub(r"ptr(?! addrspace)", "ptr addrspace(5)", type)
     result, _, types = type.partition(" (")
@@ -85,7 +96,7 @@ def _call(match, name, type, declared):
 
 
 def _further_arguments(name):
-    """The last arguments of a function of AIR, which the function of Metal's library lacks."""
+    """Returns the last arguments of a function of AIR, which the library's function lacks."""
     if name.endswith(".barrier"):
         return ["1"]  # the scope: a threadgroup
     if name.startswith(("air.clz.", "air.ctz.")):

@@ -1,9 +1,11 @@
 """Gives a module's threadgroup variables memory of the executor."""
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..errors import ToolError
-from .module import split
+from .module import Module, split
 
 _GLOBAL = re.compile(
     r"^(?P<name>@\S+) = .*?addrspace\(3\) global (?P<type>.+?) (?:undef|poison|zeroinitializer)"
@@ -16,58 +18,91 @@ _CONSTANT = r"(?:getelementptr(?: inbounds)?(?: nuw)?|ptrtoint|bitcast|inttoptr)
 _SIZES = {"half": 2, "bfloat": 2, "float": 4, "ptr": 8}
 
 
-def find(text):
+class Variable(NamedTuple):
+    """A threadgroup variable of a module."""
+
+    line: str  # the line that defines the variable
+    name: str  # with the @
+    type: str  # the type of LLVM
+    alignment: int  # in bytes
+
+
+def find(text: str) -> list[Variable]:
+    """Returns the threadgroup variables that the text of a module defines."""
     return [
-        {
-            "line": found[0],
-            "name": found["name"],
-            "type": found["type"],
-            "align": int(found["align"] or 16),
-        }
+        Variable(found[0], found["name"], found["type"], int(found["align"] or 16))
         for found in _GLOBAL.finditer(text)
     ]
 
 
-def size(module):
+def size(module: Module) -> int:
     """Returns the size of the module's threadgroup variables, in bytes."""
-    return sum(_layout(variable["type"], module.text)[0] for variable in find(module.text))
+    return sum(_layout(variable.type, module.text)[0] for variable in find(module.text))
 
 
-def use_executors_memory(text, variables):
-    """Replaces threadgroup variables with calls of the executor at the begin of each function."""
+def use_executors_memory(text: str, variables: Sequence[Variable]) -> str:
+    """Replaces threadgroup variables with calls of the executor at the begin of each function.
+
+    Args:
+      text: a module without the lines that define the variables.
+    """
     if not variables:
         return text
-    slots = {variable["name"]: slot for slot, variable in enumerate(variables)}
+    slots = {variable.name: slot for slot, variable in enumerate(variables)}
     pattern = re.compile("|".join(re.escape(name) + r"(?![\w.$])" for name in slots))
+    # A function begins with its head, and perhaps with the label of its first block.
     pieces = re.split(r"(^define .*\{$\n(?:[\w.$-]+:.*\n)?)", text, flags=re.M)
     for index in range(2, len(pieces), 2):
         body, end, rest = pieces[index].partition("\n}\n")
-        first = []
-        while found := next(
-            (found for found in re.finditer(_CONSTANT, body) if pattern.search(found[0])), None
-        ):
-            # The operand is no constant any more, so the expression becomes an instruction.
-            value = f"%constant.{len(first)}"
-            operation, _, operands = found[0].partition("(")
-            first.append(f"{value} = {operation}{operands[:-1]}")
-            body = body.replace(found[0], value)
-        used = sorted(set(pattern.findall(body + " ".join(first))), key=slots.get)
-        for name in used:
-            variable = variables[slots[name]]
-            size = f"ptrtoint (ptr getelementptr ({variable['type']}, ptr null, i64 1) to i64)"
-            first.insert(
-                0,
-                f"%threadgroup.{slots[name]} = call ptr @air.threadgroup_variable("
-                f"i32 {slots[name]}, i64 {size}, i64 {variable['align']})",
-            )
-        pieces[index] = "\n".join([*first, body]) + end + rest
-        replaced = lambda found: f"%threadgroup.{slots[found[0]]}"  # noqa: E731
-        pieces[index] = pattern.sub(replaced, pieces[index])
+        body, computed = _name_constants(body, pattern)
+        calls = [
+            _call(slots[name], variables[slots[name]])
+            for name in sorted(set(pattern.findall(body + " ".join(computed))), key=slots.get)
+        ]
+        function = "\n".join([*calls, *computed, body]) + end + rest
+        pieces[index] = pattern.sub(lambda found: f"%threadgroup.{slots[found[0]]}", function)
     return "".join(pieces) + "\ndeclare ptr @air.threadgroup_variable(i32, i64, i64)\n"
 
 
+def _name_constants(body, pattern):
+    """Replaces the constant expressions that name a threadgroup variable by names.
+
+    A call's result, which replaces the variable, is no constant.  So the expressions must become
+    instructions.
+
+    Args:
+      pattern: matches the names of the variables.
+    Returns:
+      The body of the function; and the instructions that compute the values of the new names.
+    """
+    computed = []
+    while found := next(
+        (found for found in re.finditer(_CONSTANT, body) if pattern.search(found[0])), None
+    ):
+        value = f"%constant.{len(computed)}"
+        operation, _, operands = found[0].partition("(")
+        computed.append(f"{value} = {operation}{operands[:-1]}")
+        body = body.replace(found[0], value)
+    return body, computed
+
+
+def _call(slot, variable):
+    """Returns the instruction that gets a variable's address from the executor."""
+    size = f"ptrtoint (ptr getelementptr ({variable.type}, ptr null, i64 1) to i64)"
+    return (
+        f"%threadgroup.{slot} = call ptr @air.threadgroup_variable("
+        f"i32 {slot}, i64 {size}, i64 {variable.alignment})"
+    )
+
+
 def _layout(type, text):
-    """Returns (size, alignment) of a type of LLVM, in bytes.  `text` defines the structures."""
+    """Returns the size and the alignment of a type of LLVM, in bytes.
+
+    Args:
+      text: the module, which defines the structures.
+    Raises:
+      ToolError: the type is of an unknown kind.
+    """
     type = type.strip()
     if found := re.fullmatch(r"i(\d+)", type):
         size = max(int(found[1]), 8) // 8

@@ -28,16 +28,17 @@ _CALL = re.compile(r"(?P<head>.*call \S.*?@(?P<name>[\w.]+))\((?P<arguments>.*)\
 class TypedPointers:
     """Rewrites the lines of a function.
 
-    structures: {name of a structure: the text of its type}.
-    variables:  {name of a global variable: (its type, its address space as text)}.
+    Args:
+      structures: {name of a structure: the text of its type}.
+      variables: {name of a global variable: (its type, its address space as text)}.
     """
 
-    def __init__(self, structures, variables):
+    def __init__(self, structures: dict[str, str], variables: dict[str, tuple[str, str]]):
         self._structures = structures
         self._variables = variables
         self._count = 0
 
-    def lines(self, line):
+    def lines(self, line: str) -> list[str]:
         """Returns the lines of LLVM 14 for a line of the function's body."""
         for pattern, rewrite in (
             (_ALLOCA, self._alloca),
@@ -50,7 +51,7 @@ class TypedPointers:
                 return rewrite(**match.groupdict())
         return [self.constants(line)]
 
-    def constants(self, text):
+    def constants(self, text: str) -> str:
         """Rewrites the types of pointers, and the constants that are pointers."""
         return pointers(_CONSTANT.sub(self._constant, text))
 
@@ -75,7 +76,7 @@ class TypedPointers:
         return f"%air.{self._count}"
 
     def _converted(self, space, pointer, type):
-        """Returns (the lines that convert a pointer, the pointer to `type` with its type)."""
+        """Returns the lines that convert a pointer, and the pointer to `type` with its type."""
         pointer = self.constants(pointer)
         if type == "i8":
             return [], f"i8{space}* {pointer}"
@@ -136,20 +137,20 @@ class TypedPointers:
         return type
 
 
-def pointers(text):
+def pointers(text: str) -> str:
     """Replaces types of pointers by pointers to i8."""
     return re.sub(r"\bptr\b( addrspace\(\d\))?", lambda found: f"i8{found[1] or ''}*", text)
 
 
-def pointee(name):
-    """Returns the type to which a pointer points that a function of AIR takes."""
+def pointee(name: str) -> str:
+    """Returns the type to which the pointer points that the function `name` of AIR takes."""
     if name.startswith("air.frexp."):
         return "i32"
     last = name.rpartition(".")[2]
     return {"f32": "float"}.get(last, last)
 
 
-def leading_type(text):
+def leading_type(text: str) -> str:
     """Returns the type at the beginning of the text of a value."""
     if text[0] not in "[<{":
         return re.match(r"ptr(?: addrspace\(\d\))?|%\"[^\"]+\"|\S+", text)[0]

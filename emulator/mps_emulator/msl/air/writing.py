@@ -7,8 +7,10 @@ Modules makes a module of AIR for each kernel.
 """
 
 import re
+from typing import NamedTuple
 
 from ..errors import ToolError
+from ..kernel import Kernel
 from . import functions
 from .constant_memory import move_constants
 from .metadata import metadata, quoted
@@ -44,14 +46,24 @@ _NEWER = re.compile(
 )
 
 
+class _Variable(NamedTuple):
+    """A global variable of a module of AIR."""
+
+    name: str  # with the @
+    type: str
+    space: str  # the address space, as the text after a type
+    definition: str
+
+
 class Modules:
     """Makes modules of AIR.
 
-    ir:     the text of the program after clang's passes.
-    source: the name of the file, for the metadata.
+    Args:
+      ir: the text of the program after clang's passes.
+      source: the name of the file, for the metadata.
     """
 
-    def __init__(self, ir, source):
+    def __init__(self, ir: str, source: str):
         self._source = source
         ir = re.sub(r",? ![\w.]+ !\d+", "", ir)  # the metadata of instructions
         self._functions = {
@@ -69,8 +81,14 @@ class Modules:
             )
         }
 
-    def module(self, number, kernel):
-        """Returns the text of a kernel's module.  Raises ToolError."""
+    def module(self, number: int, kernel: Kernel) -> str:
+        """Returns the text of a kernel's module.
+
+        Args:
+          number: the number of the kernel's entry.
+        Raises:
+          ToolError: AIR cannot express the kernel.
+        """
         lines = self._functions[f"{ENTRY}{number}"].splitlines()
         body = list(filter(None, map(_without_newer, lines[1:-1])))
         for line in body:
@@ -79,19 +97,19 @@ class Modules:
         parameters = split(re.search(r"\((.*)\) [^()]*\{$", lines[0])[1])
         types = [type_of(text) for text in parameters]
         constants = {name for name, found in self._globals.items() if found["space"] == "1"}
-        for number, parameter in enumerate(kernel.parameters):
+        for index, parameter in enumerate(kernel.parameters):
             if parameter.constant:
-                constants.add(f"%{number}")
-                types[number] = f"ptr addrspace({CONSTANT})"
+                constants.add(f"%{index}")
+                types[index] = f"ptr addrspace({CONSTANT})"
         text = "\n".join(move_constants(body, constants, kernel.name))
         # The address spaces of a GPU of AMD: 5 is `thread`, 4 is `constant`.
         text = text.replace(" addrspace(5)", "").replace("addrspace(4)", f"addrspace({CONSTANT})")
-        variables = {
-            name: self._variable(name)
+        variables = [
+            self._variable(name)
             for name in sorted(set(re.findall(r"@[\w.$]+", text)))
             if name in self._globals
-        }
-        typed = TypedPointers(self._structures, {n: v[:2] for n, v in variables.items()})
+        ]
+        typed = TypedPointers(self._structures, {v.name: (v.type, v.space) for v in variables})
         written, calls = [], {}
         for line in text.splitlines():
             for typed_line in typed.lines(_in_air(line.strip())):
@@ -99,7 +117,7 @@ class Modules:
                 _note_call(typed_line, calls, kernel.name)
         parameter_text = ", ".join(f"{pointers(type)} %{i}" for i, type in enumerate(types))
         parts = [
-            *(v[2] for v in variables.values()),
+            *(variable.definition for variable in variables),
             f"define void @{quoted(kernel.name)}({parameter_text}) #0 {{",
             *written,
             "}",
@@ -110,19 +128,17 @@ class Modules:
         return _HEAD.format(name=kernel.name) + "\n".join([*self._used_structures(parts), *parts])
 
     def _variable(self, name):
-        """Returns (type, address space, definition) of a global variable."""
+        """Returns the _Variable for a global variable."""
         found = self._globals[name]
         space = THREADGROUP if found["space"] == "3" else CONSTANT
         type = leading_type(found["value"])
         kind = "global" if space == THREADGROUP else "constant"
         align = f", align {found['align']}" if found["align"] else ""
-        return (
-            type,
-            f" addrspace({space})",
-            f"{name} = internal addrspace({space}) {kind} {found['value']}{align}",
-        )
+        definition = f"{name} = internal addrspace({space}) {kind} {found['value']}{align}"
+        return _Variable(name, type, f" addrspace({space})", definition)
 
     def _used_structures(self, parts):
+        """Returns the definitions of the structures that a module's parts name."""
         used, todo = set(), "\n".join(parts)
         while names := {n for n in self._structures if n in todo and n not in used}:
             used |= names
@@ -161,7 +177,11 @@ def _short(type, signed):
 
 
 def _note_call(line, calls, kernel):
-    """Adds the declaration of the function that a line calls."""
+    """Adds the declaration of the function that a line calls to `calls`, {name: declaration}.
+
+    Raises:
+      ToolError: AIR has no such function.
+    """
     match = re.fullmatch(r".*?\bcall (?P<result>.+?) @(?P<name>[\w.]+)\((?P<arguments>.*)\)", line)
     if match is None or match["name"] in calls:
         return

@@ -6,11 +6,14 @@ converted to a `constant` pointer, variables at program scope are constant, only
 are allowed for a kernel's parameters, and no function is recursive.
 """
 
-from clang.cindex import CursorKind
+from clang.cindex import CursorKind, TranslationUnit
 
+from ..diagnostics import RewrittenMap, SourceMap
+from ..kernel import Kernel
+from ..rewriting import Rewriter
 from .address_spaces import check_cast, check_conversion, check_pointers, check_variable
 from .clang_types import annotations_of
-from .functions import CALLABLE, Functions, definition_of
+from .functions import CALLABLE, Call, Functions, definition_of
 from .kernels import read_kernel
 from .report import Report
 
@@ -28,27 +31,30 @@ _REFERENCES = (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER
 class Analysis:
     """Analyses a rewritten program.  The constructor does the whole analysis.
 
-    unit:       libclang's translation unit of the program.
-    main_file:  the file name of the rewritten text in the unit.
-    rewritten:  the diagnostics.RewrittenMap of the rewritten text.
-    source_map: the diagnostics.SourceMap of the program.
-    rewriter:   the rewriting.Rewriter of the program.
-
-    Results:
-    errors:           a list of diagnostics.Diagnostic.  If there are errors, the other results are
-                      not complete.
-    kernels:          a list of kernel.Kernel.
-    suspending_calls: a list of functions.Call.
+    Args:
+      unit: libclang's translation unit of the program.
+      main_file: the file name of the rewritten text in the unit.
+    Attributes:
+      errors: the errors.  If there are errors, the other attributes are not complete.
+      kernels: the program's kernels.
+      suspending_calls: the calls of functions that suspend their thread.
     """
 
-    def __init__(self, unit, main_file, rewritten, source_map, rewriter):
+    def __init__(
+        self,
+        unit: TranslationUnit,
+        main_file: str,
+        rewritten: RewrittenMap,
+        source_map: SourceMap,
+        rewriter: Rewriter,
+    ):
         self._rewriter = rewriter
         self._report = Report(main_file, rewritten, source_map)
         self._functions = Functions(self._report)
         self._instances = {}  # {Instantiation.number: cursor of the function}
         self.errors = self._report.errors
-        self.kernels = []
-        self.suspending_calls = []
+        self.kernels: list[Kernel] = []
+        self.suspending_calls: list[Call] = []
         self._report.add_clang_errors(unit.diagnostics)
         if not self.errors:
             self._examine_program(unit)
@@ -110,9 +116,10 @@ class Analysis:
     def _examine(self, cursor, function=None, role=None):
         """Checks a cursor and all cursors in it.
 
-        function: the functions.Function whose body contains the cursor, or None.
-        role:     "cast" if the cursor is the operand of a cast, "object" if the cursor is the
-                  object of a member call, None otherwise.
+        Args:
+          function: the function whose body contains the cursor, or None.
+          role: "cast" if the cursor is the operand of a cast, "object" if the cursor is the object
+            of a member call, None otherwise.
         """
         kind = cursor.kind
         if kind in _FUNCTIONS:
@@ -146,7 +153,9 @@ class Analysis:
         """Notes the kernel instance that a static assertion of the rewriter names.
 
         The rewriter has put such an assertion after each explicit instantiation of a kernel.
-        cursor: a static assertion, of the rewriter or of the program.
+
+        Args:
+          cursor: a static assertion, of the rewriter or of the program.
         """
         children = list(cursor.get_children())
         if len(children) != 2:

@@ -1,12 +1,16 @@
 """Checks Metal's rules for the address spaces of variables, pointers and conversions.
 
-The argument `report` of these functions is the report.Report that receives the errors.
+The argument `report` of these functions receives the errors.
 """
 
-from clang.cindex import CursorKind, StorageClass, TypeKind
+from collections.abc import Callable
+
+from clang.cindex import Cursor, CursorKind, StorageClass, Type, TypeKind
 
 from ..diagnostics import in_metal_words
 from . import clang_types as types
+from .functions import Function
+from .report import Report
 
 # The least alignment of a threadgroup variable in the emulator, in bytes.
 _THREADGROUP_ALIGNMENT = 16
@@ -20,11 +24,14 @@ _PROGRAM_SCOPES = (
 )
 
 
-def check_variable(report, cursor, function, is_constant):
+def check_variable(
+    report: Report, cursor: Cursor, function: Function | None, is_constant: Callable[[int], bool]
+) -> None:
     """Checks the declaration of a variable, a parameter or a field.
 
-    function:    the functions.Function whose body contains the declaration, or None.
-    is_constant: the method Rewriter.is_constant().
+    Args:
+      function: the function whose body contains the declaration, or None.
+      is_constant: the method Rewriter.is_constant().
     """
     if cursor.kind == CursorKind.VAR_DECL:
         if cursor.spelling.startswith(("__range", "__begin", "__end")):
@@ -68,11 +75,11 @@ def _place_in_threadgroup_memory(report, cursor, function):
     function.threadgroup_bytes = begin + pointee.get_size()
 
 
-def check_pointers(report, cursor, checked):
+def check_pointers(report: Report, cursor: Cursor, checked: Type) -> None:
     """Refuses a type if a pointer or reference in it names no address space.
 
-    cursor:  the place of the error.
-    checked: the type.
+    Args:
+      cursor: the place of the error.
     """
     for pointer in types.pointers_of(checked):
         pointee = pointer.get_pointee()
@@ -86,10 +93,11 @@ def check_pointers(report, cursor, checked):
             return
 
 
-def check_conversion(report, cursor, role):
+def check_conversion(report: Report, cursor: Cursor, role: str | None) -> None:
     """Checks an expression that may be an implicit conversion.
 
-    role: the argument `role` of Analysis._examine().
+    Args:
+      role: the argument `role` of Analysis._examine().
     """
     children = list(cursor.get_children())
     if len(children) != 1:
@@ -119,10 +127,11 @@ def check_conversion(report, cursor, role):
         )
 
 
-def check_cast(report, cursor):
+def check_cast(report: Report, cursor: Cursor) -> bool:
     """Checks an explicit cast between pointers.
 
-    If the cast changes the address space, reports an error and returns False.
+    Returns:
+      False if the cast changes the address space, which is an error.
     """
     if types.kind_of(cursor.type) != TypeKind.POINTER:
         return True

@@ -1,11 +1,9 @@
-"""Answers questions about libclang's types and declarations.
-
-The argument `checked` of these functions is a clang.cindex.Type.
-"""
+"""Answers questions about libclang's types and declarations."""
 
 import re
+from collections.abc import Iterator
 
-from clang.cindex import CursorKind, TypeKind
+from clang.cindex import Cursor, CursorKind, Type, TypeKind
 
 from ..diagnostics import in_metal_words
 from ..rewriting.names import ANNOTATION
@@ -30,20 +28,20 @@ _ARRAYS = (
 )
 
 
-def kind_of(checked):
-    """The kind of a type, or None if the Python package clang has no name for the kind."""
+def kind_of(checked: Type) -> TypeKind | None:
+    """Returns the kind of a type, or None if the Python package clang has no name for the kind."""
     try:
         return checked.kind
     except ValueError:
         return None
 
 
-def is_array(checked):
+def is_array(checked: Type) -> bool:
     return kind_of(checked) in _ARRAYS
 
 
 def _element_type(checked):
-    """The element type of an array of any dimension, or the type itself if it is no array."""
+    """Returns the element type of an array of any dimension; of another type, the type itself."""
     checked = checked.get_canonical()
     while is_array(checked):
         checked = checked.get_array_element_type().get_canonical()
@@ -55,13 +53,14 @@ def _address_space(checked):
     return DEFAULT if kind_of(checked) == TypeKind.INVALID else checked.get_address_space()
 
 
-def space_of(checked):
-    """The address space of a pointer's pointee, or of an object of another type."""
+def space_of(checked: Type) -> int:
+    """Returns the address space of a pointer's pointee, or of an object of another type."""
     is_pointer = kind_of(checked) == TypeKind.POINTER
     return _address_space(checked.get_pointee() if is_pointer else checked)
 
 
-def space_of_elements(checked):
+def space_of_elements(checked: Type) -> int:
+    """Returns the address space of an array's elements, or of an object of another type."""
     # In clang, the address space of an array's elements is a qualifier of the array's type.
     return (
         _address_space(checked)
@@ -70,12 +69,13 @@ def space_of_elements(checked):
     )
 
 
-def has_const_elements(checked):
+def has_const_elements(checked: Type) -> bool:
+    """Whether a type, or the elements of an array, is `const`."""
     forms = (checked, checked.get_canonical(), _element_type(checked))
     return any(form.is_const_qualified() for form in forms)
 
 
-def pointers_of(checked):
+def pointers_of(checked: Type) -> Iterator[Type]:
     """Yields the pointers and references of a type, from the outermost to the innermost.
 
     Stops before a pointer to a function.
@@ -91,13 +91,13 @@ def pointers_of(checked):
         checked = pointee
 
 
-def plain_type(checked):
-    """The text of a parameter's type in MSL."""
+def plain_type(checked: Type) -> str:
+    """Returns the text of a parameter's type in MSL."""
     return in_metal_words(checked.spelling.replace("__private ", ""))
 
 
-def annotations_of(cursor):
-    """The annotations that the rewriter gave a declaration, {name: value}."""
+def annotations_of(cursor: Cursor) -> dict[str, str]:
+    """Returns the annotations that the rewriter gave a declaration, {name: value}."""
     texts = [c.spelling for c in cursor.get_children() if c.kind == CursorKind.ANNOTATE_ATTR]
     parts = [t[len(ANNOTATION) :].partition(":") for t in texts if t.startswith(ANNOTATION)]
     return {name: value for name, _, value in parts}
@@ -117,8 +117,8 @@ _QUALIFIER = re.compile(
 )
 
 
-def numbers_of(element):
-    """The value of kernel.Parameter.numbers for a pointee of this type."""
+def numbers_of(element: Type) -> str | None:
+    """Returns the value of kernel.Parameter.numbers for a pointee of this type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     atomic = _ATOMIC.fullmatch(name)

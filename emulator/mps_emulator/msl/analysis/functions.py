@@ -1,10 +1,13 @@
 """Collects the program's functions and the calls between them."""
 
+from __future__ import annotations
+
 import dataclasses
 
-from clang.cindex import CursorKind, TypeKind
+from clang.cindex import Cursor, CursorKind, TypeKind
 
 from .clang_types import REFERENCES, annotations_of, kind_of
+from .report import Report
 
 CALLABLE = (
     CursorKind.FUNCTION_DECL,
@@ -15,56 +18,64 @@ CALLABLE = (
 
 
 class Function:
-    """One function of the program."""
+    """One function of the program.
 
-    def __init__(self, cursor):
+    Attributes:
+      key: identifies the function.
+      examined: whether the analysis has examined the function's body.
+      calls: for each called function, by key, the function and a cursor of one call.
+      sites: the called function and the cursor of every call.
+      suspends: whether the function calls a barrier or a simdgroup function, directly or through
+        other functions.
+      threadgroup_bytes: the size of the function's threadgroup variables so far.
+    """
+
+    def __init__(self, cursor: Cursor):
         self.cursor = cursor
-        self.key = cursor.hash
+        self.key: int = cursor.hash
         self.is_kernel = "kernel" in annotations_of(cursor)
         self.is_template = cursor.kind == CursorKind.FUNCTION_TEMPLATE
         self.examined = False
-        self.calls = {}  # {key: (Function, cursor of a call)}
-        self.sites = []  # (Function, cursor) of every call
-        # Whether the function calls a barrier or a simdgroup function, directly or through other
-        # functions.
+        self.calls: dict[int, tuple[Function, Cursor]] = {}
+        self.sites: list[tuple[Function, Cursor]] = []
         self.suspends = False
         self.threadgroup_bytes = 0
 
 
 @dataclasses.dataclass
 class Call:
-    """A call of a suspending function of the program (see Function.suspends).
+    """A call of a suspending function of the program (see Function.suspends)."""
 
-    first, last: the numbers of the call's first and last token.
-    is_void: whether the called function returns void; None if only some instances of a template
-        call a function that does.
-    """
-
+    # The numbers of the call's first and last token.
     first: int
     last: int
+    # Whether the called function returns void; None if only some instances of a template call a
+    # function that does.
     is_void: bool | None
 
 
 class Functions:
     """The functions that the analysis has found, and the calls between them."""
 
-    def __init__(self, report):
+    def __init__(self, report: Report):
         self._report = report
         self._functions = {}  # {hash: Function}
 
-    def of(self, cursor):
+    def of(self, cursor: Cursor) -> Function:
+        """Returns the function that `cursor` declares, which this call may add."""
         function = self._functions.get(cursor.hash)
         if function is None:
             function = self._functions[cursor.hash] = Function(cursor)
         return function
 
-    def all(self):
+    def all(self) -> list[Function]:
         return list(self._functions.values())
 
-    def note_reference(self, cursor, function):
+    def note_reference(self, cursor: Cursor, function: Function) -> None:
         """Notes that `function` calls or names another function.
 
-        cursor: a reference in the body of `function`.  References to variables are ignored.
+        Args:
+          cursor: a reference in the body of `function`.  References to variables are ignored.
         """
         referenced = cursor.referenced
         if referenced is None:
@@ -85,7 +96,7 @@ class Functions:
             if called.is_kernel:
                 self._report.error(cursor, "a kernel cannot be called from a function")
 
-    def check_calls(self):
+    def check_calls(self) -> None:
         """Refuses recursion, and sets `suspends` for each caller of a suspending function.
 
         Metal's compiler accepts recursion that no kernel reaches.
@@ -112,12 +123,12 @@ class Functions:
                 if function.key not in state and (function.is_kernel or not is_reached):
                     visit(function, is_reached)
 
-    def suspending_calls(self):
-        """Returns the list of Calls of suspending functions.
+    def suspending_calls(self) -> list[Call]:
+        """Returns the calls of suspending functions.
 
-        Calls that return a reference are not in the list.  The instances of a template
-        share one text.  So the list also lacks a call that returns void in one instance and a value
-        in another instance.
+        Calls that return a reference are not in the list.  The instances of a template share one
+        text.  So the list also lacks a call that returns void in one instance and a value in
+        another instance.
         """
         found = {}
         for function in self.all():
@@ -136,7 +147,8 @@ class Functions:
         return [call for call in found.values() if call.is_void is not None]
 
 
-def definition_of(cursor):
+def definition_of(cursor: Cursor) -> Cursor:
+    """Returns the definition of a declared function, or the declaration if there is none."""
     return cursor.get_definition() or cursor
 
 

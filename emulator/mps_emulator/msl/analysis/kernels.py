@@ -5,7 +5,10 @@ from clang.cindex import CursorKind, TypeKind
 from ..diagnostics import in_metal_words
 from ..kernel import MAX_BUFFERS, MAX_THREADS_PER_THREADGROUP, Kernel, Parameter
 from ..rewriting import names
+from ..rewriting.instantiations import Instantiation
 from . import clang_types as types
+from .functions import Function
+from .report import Report
 
 MAX_THREADGROUP_BYTES = 32768
 
@@ -20,11 +23,11 @@ _OF_ONE_TYPE = (
 )
 
 
-def read_kernel(report, function, instantiation):
-    """Returns the Kernel for a functions.Function, and reports its errors.
+def read_kernel(report: Report, function: Function, instantiation: Instantiation | None) -> Kernel:
+    """Reads a kernel, and reports its errors.
 
-    function:      a kernel function that the analysis has examined already.
-    instantiation: the kernel's instantiations.Instantiation, or None.
+    Args:
+      function: a kernel function that the analysis has examined already.
     """
     cursor = function.cursor
     annotations = types.annotations_of(cursor)
@@ -83,7 +86,7 @@ def _values(cursor):
 
 
 def _number(text, values):
-    """The value of an attribute's argument: a number, or the name of an enumerator."""
+    """Returns the value of an attribute's argument: a number, or the name of an enumerator."""
     return values[text] if text in values else int(text, 0)
 
 
@@ -162,6 +165,7 @@ def _pointee(checked):
 
 
 def _claim_index(report, cursor, parameter, taken):
+    """Adds a parameter to `taken`, {index: parameter of the same kind}, or reports an error."""
     kind, index = parameter.kind, parameter.index
     if not 0 <= index < MAX_BUFFERS:
         report.error(

@@ -1,46 +1,51 @@
 """Collects the errors of a program, with their places in the original text."""
 
-from ..diagnostics import Diagnostic, in_metal_words
+from collections.abc import Iterable
+
+from clang.cindex import Cursor, SourceLocation
+from clang.cindex import Diagnostic as ClangDiagnostic
+
+from ..diagnostics import Diagnostic, Location, RewrittenMap, SourceMap, in_metal_words
 
 
 class Report:
     """The errors of a program.
 
-    main_file:  the file name of the rewritten text in libclang's locations.
-    rewritten:  the diagnostics.RewrittenMap of the rewritten text.
-    source_map: the diagnostics.SourceMap of the program.
+    Args:
+      main_file: the file name of the rewritten text in libclang's locations.
+    Attributes:
+      errors: the errors, each once.
     """
 
-    def __init__(self, main_file, rewritten, source_map):
+    def __init__(self, main_file: str, rewritten: RewrittenMap, source_map: SourceMap):
         self._main_file = main_file
         self._rewritten = rewritten
         self._source_map = source_map
         self._reported = {}  # {(place, message): Diagnostic}
-        self.errors = []
+        self.errors: list[Diagnostic] = []
 
-    def is_of_program(self, location):
+    def is_of_program(self, location: SourceLocation) -> bool:
         """Whether a location of libclang is in the program, not in the emulator's headers."""
         return location.file is not None and location.file.name == self._main_file
 
-    def token_at(self, offset):
+    def token_at(self, offset: int) -> int:
+        """Returns the number of the token at an offset in the rewritten text."""
         return self._rewritten.token_at(offset)[0]
 
-    def locate(self, location):
+    def locate(self, location: SourceLocation) -> Location:
+        """Returns the place in the original text of a location of libclang in the program."""
         return self._source_map.locate(*self._rewritten.token_at(location.offset))
 
-    def error(self, cursor, message):
-        """Adds an error at a cursor, and returns its Diagnostic.
-
-        If the same error is already there, returns the earlier Diagnostic.
-        """
+    def error(self, cursor: Cursor, message: str) -> Diagnostic:
+        """Adds an error at a cursor, unless the same error is already there; returns the error."""
         return self._add(self.locate(cursor.location), message)[0]
 
-    def refuse(self, cursor, message):
+    def refuse(self, cursor: Cursor, message: str) -> None:
         """Adds an error and returns None, for callers that return None after an error."""
         self.error(cursor, message)
 
     def _add(self, place, message):
-        """Adds an error; returns (the error's Diagnostic, whether the error is new)."""
+        """Adds an error; returns the error, and whether it is new."""
         key = (str(place), message)
         is_new = key not in self._reported
         if is_new:
@@ -50,7 +55,8 @@ class Report:
 
     # ---- clang's errors
 
-    def add_clang_errors(self, diagnostics):
+    def add_clang_errors(self, diagnostics: Iterable[ClangDiagnostic]) -> None:
+        """Adds the errors that clang has found."""
         for found in diagnostics:
             if found.severity >= found.Error or self._is_cplusplus17_only(found):
                 self._add_clang_error(found)

@@ -18,10 +18,12 @@ clang's line numbers are the line numbers of the program.  The steps:
                            in include/implementation/prelude.h.
 """
 
+from ..diagnostics import RewrittenMap, SourceMap
+from ..lexer import Token
 from .array_parameters import ArrayParameters
 from .attributes import Attributes
 from .edits import Edits
-from .instantiations import Instantiations
+from .instantiations import Instantiation, Instantiations
 from .methods import Methods
 from .threadgroup_variables import ThreadgroupVariables
 from .types import Types
@@ -32,15 +34,11 @@ from .words import Words
 class Rewriter:
     """Rewrites a program.  The constructor runs all steps.
 
-    tokens:     the program, a list of lexer.Token.
-    source_map: the diagnostics.SourceMap of the tokens.
-
     Attributes:
-    errors:         the errors that the steps have found, a list of diagnostics.Diagnostic.
-    instantiations: a list of instantiations.Instantiation.
+      errors: the errors that the steps have found.
     """
 
-    def __init__(self, tokens, source_map):
+    def __init__(self, tokens: list[Token], source_map: SourceMap):
         self._edits = edits = Edits(tokens, source_map)
         types = Types(edits)
         words = Words(edits)
@@ -58,13 +56,15 @@ class Rewriter:
         self._instantiations = instantiations.found
 
     @property
-    def instantiations(self):
+    def instantiations(self) -> list[Instantiation]:
+        """The explicit instantiations of kernel templates."""
         return list(self._instantiations.values())
 
-    def emit(self, after_instantiations=None):
-        """Returns (the rewritten text, its diagnostics.RewrittenMap).
+    def emit(self, after_instantiations: dict[int, str] | None = None) -> tuple[str, RewrittenMap]:
+        """Returns the rewritten text and its map.
 
-        after_instantiations: {number of an explicit instantiation: the text to put after it}.
+        Args:
+          after_instantiations: {number of an explicit instantiation: the text to put after it}.
             If None, the inserted texts are the assertions that name the instances.
         """
         after = {}
@@ -76,7 +76,7 @@ class Rewriter:
             after[index] = (text, instantiation.token)
         return self._edits.emit(after)
 
-    def is_constant(self, name):
+    def is_constant(self, name: int) -> bool:
         """Whether the variable that is declared at token `name` has the qualifier `constant`.
 
         False if only the variable's pointee has this qualifier.
@@ -88,11 +88,11 @@ class Rewriter:
 
     # ---- The repair after clang's parse
 
-    def is_conditional(self, index):
+    def is_conditional(self, index: int) -> bool:
         """Whether token `index` is the ? of a conditional operator."""
         return self._edits.structure.text(index) == "?"
 
-    def take_operands_by_value(self, question):
+    def take_operands_by_value(self, question: int) -> None:
         """Makes copies of both results of the conditional operator whose ? is token `question`.
 
         The copies are in no address space, so they have the same type.
@@ -107,10 +107,11 @@ class Rewriter:
 
     # ---- Calls of functions that suspend their thread
 
-    def mark_call(self, first, last, is_void):
+    def mark_call(self, first: int, last: int, is_void: bool) -> None:
         """Adds calls that tell the executor when the call in tokens [first, last] begins and ends.
 
-        is_void: whether the called function returns void.
+        Args:
+          is_void: whether the called function returns void.
         """
         token = self._edits.tokens[first]
         column = self._edits.source_map.locate(first).column

@@ -10,7 +10,9 @@ from .edits import Step
 
 
 class ArrayParameters(Step):
-    def run(self):
+    """Rewrites the parameters that are arrays without a size."""
+
+    def run(self) -> None:
         s = self._structure
         for index, token in enumerate(self._tokens):
             if token.text != "[" or s.text(index + 1) != "]" or s.text(index + 2) not in (",", ")"):
@@ -24,6 +26,7 @@ class ArrayParameters(Step):
                 self._edits.erase(index, index + 2)
 
     def _begin_of_parameter(self, index):
+        """Returns the index of the first token of the parameter whose [ is token `index`."""
         s = self._structure
         stops = ("(", ",", ";", "{", "}")
         return next(i for i in s.backwards(index - 1) if s.text(i) in stops or i == 0) + 1

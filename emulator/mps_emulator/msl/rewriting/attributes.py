@@ -1,15 +1,19 @@
 """Replaces attributes in [[ ]] with annotations, because clang's AST has only annotations."""
 
+from ..lexer import Token
 from . import names
-from .edits import Step
+from .edits import Edits, Step
+from .structure import Structure
 
 
 class Attributes(Step):
-    def __init__(self, edits):
+    """Rewrites the attributes of kernels and of their parameters; removes the others."""
+
+    def __init__(self, edits: Edits):
         super().__init__(edits)
         self._values = 0  # the number of enumerators so far
 
-    def run(self):
+    def run(self) -> None:
         s = self._structure
         index = 0
         while index < len(self._tokens):
@@ -60,7 +64,12 @@ class Attributes(Step):
         self._edits.replace(begin, " ".join(words))
 
     def _parameter_annotation(self, name, at, arguments, begin):
-        """Returns the text of the annotation for a parameter's attribute, or None."""
+        """Returns the text of the annotation for a parameter's attribute, or None.
+
+        Args:
+          name, at, arguments: the attribute, as `parse_attributes` returns it.
+          begin: the index of the first [ of the list of attributes.
+        """
         if name in names.BUILTINS:
             return "builtin:" + name
         if name in ("buffer", "threadgroup"):
@@ -81,7 +90,9 @@ class Attributes(Step):
         method adds an enumerator with this value to the body of the program's function, where
         clang evaluates the expression.
 
-        body: the token { of the function's body, or None for a declaration.
+        Args:
+          at, arguments: the attribute, as `parse_attributes` returns it.
+          body: the index of the { of the function's body, or None for a declaration.
         """
         begin, end = arguments or (at, at)
         if end - begin == 1 and self._tokens[begin].kind == "number":
@@ -95,9 +106,10 @@ class Attributes(Step):
         return name
 
     def _body_of_parameter(self, index):
-        """Returns the token { of a function's body, or None for a declaration.
+        """Returns the index of the { of a function's body, or None for a declaration.
 
-        index: a token in the function's parameters.
+        Args:
+          index: a token in the function's parameters.
         """
         s = self._structure
         opening = None
@@ -112,9 +124,10 @@ class Attributes(Step):
         return after if s.text(after) == "{" else None
 
     def _body_after(self, index):
-        """Returns the token { of a function's body, or None for a declaration.
+        """Returns the index of the { of a function's body, or None for a declaration.
 
-        index: a token of the function before its body.
+        Args:
+          index: a token of the function before its body.
         """
         s = self._structure
         for position in s.forwards(index, len(self._tokens)):
@@ -123,10 +136,14 @@ class Attributes(Step):
         return None
 
 
-def parse_attributes(structure, begin, end):
+def parse_attributes(
+    structure: Structure, begin: int, end: int
+) -> list[tuple[str, int, tuple[int, int] | None]]:
     """Reads the attributes in [[ ]], tokens [begin, end).
 
-    Returns [(name, index of the name, (begin, end) of the arguments or None)].
+    Returns:
+      For each attribute its name, the index of the name, and the (begin, end) of the tokens of its
+      arguments, or None.
     """
     found = []
     index = begin + 2
@@ -148,10 +165,11 @@ def parse_attributes(structure, begin, end):
     return found
 
 
-def string_argument(tokens, arguments):
+def string_argument(tokens: list[Token], arguments: tuple[int, int] | None) -> str:
     """Returns the text of an attribute's string argument, without quotes.
 
-    arguments: (begin, end) of the argument's tokens, or None.
+    Args:
+      arguments: the (begin, end) of the argument's tokens, or None.
     """
     begin, end = arguments or (0, 0)
     parts = [token.text[1:-1] for token in tokens[begin:end] if token.kind == "string"]

@@ -1,6 +1,9 @@
 """Collects changes of a list of tokens, and writes the changed text."""
 
-from ..diagnostics import Diagnostic, RewrittenMap
+from collections.abc import Iterable
+
+from ..diagnostics import Diagnostic, RewrittenMap, SourceMap
+from ..lexer import Token
 from . import names
 from .structure import Structure
 
@@ -8,52 +11,54 @@ from .structure import Structure
 class Edits:
     """The changes that the steps of the rewriting make.
 
-    tokens:     the program, a list of lexer.Token.
-    source_map: the diagnostics.SourceMap of the tokens.
-    structure:  the Structure of the tokens.
-    errors:     the errors that the steps have found, a list of diagnostics.Diagnostic.
-    claimed:    the numbers of the tokens that an earlier step has rewritten.  The last
-                step, Words.rename(), does not change these tokens.
-    replaced:   for each token the text that replaces it, or None.
+    Attributes:
+      tokens: the program.
+      source_map: the map of the tokens.
+      structure: the structure of the tokens.
+      errors: the errors that the steps have found.
+      claimed: the numbers of the tokens that an earlier step has rewritten.  The last step,
+        Words.rename(), does not change these tokens.
+      replaced: for each token the text that replaces it, or None.
     """
 
-    def __init__(self, tokens, source_map):
+    def __init__(self, tokens: list[Token], source_map: SourceMap):
         self.tokens = tokens
         self.source_map = source_map
         self.structure = Structure(tokens)
-        self.errors = []
-        self.claimed = set()
-        self.replaced = [None] * len(tokens)
+        self.errors: list[Diagnostic] = []
+        self.claimed: set[int] = set()
+        self.replaced: list[str | None] = [None] * len(tokens)
         self._prefixes = {}  # {index: [text, ...]}
         self._suffixes = {}  # {index: [(text, index of the origin), ...]}
 
-    def error(self, index, message):
+    def error(self, index: int, message: str) -> None:
         """Adds an error at token `index`."""
         location = self.source_map.locate(index)
         self.errors.append(Diagnostic(location, message))
 
-    def replace(self, index, text):
+    def replace(self, index: int, text: str) -> None:
         self.replaced[index] = text
 
-    def erase(self, begin, end):
+    def erase(self, begin: int, end: int) -> None:
         """Removes tokens [begin, end)."""
         for index in range(begin, end):
             self.replaced[index] = ""
             self.claimed.add(index)
 
-    def insert_before(self, index, text):
+    def insert_before(self, index: int, text: str) -> None:
         """Inserts text before a token, and before all texts that are already inserted there."""
         self._prefixes.setdefault(index, []).append(text)
 
-    def insert_after(self, index, text, origin=None):
+    def insert_after(self, index: int, text: str, origin: int | None = None) -> None:
         """Inserts text after a token, and after all texts that are already inserted there.
 
-        origin: the token whose place is reported for errors in `text`; by default token `index`.
+        Args:
+          origin: the token whose place is reported for errors in `text`; by default token `index`.
         """
         origin = index if origin is None else origin
         self._suffixes.setdefault(index, []).append((text, origin))
 
-    def spelling(self, indices):
+    def spelling(self, indices: Iterable[int]) -> str:
         """Returns the text of the tokens `indices` with all words renamed, on one line."""
         words = []
         for index in indices:
@@ -63,10 +68,11 @@ class Edits:
             words.append(text)
         return " ".join(words)
 
-    def emit(self, after):
-        """Returns (the changed text, its diagnostics.RewrittenMap).
+    def emit(self, after: dict[int, tuple[str, int]]) -> tuple[str, RewrittenMap]:
+        """Returns the changed text and its map.
 
-        after: {index: (text, origin)}, more texts to insert as insert_after() does.
+        Args:
+          after: {index: (text, origin)}, more texts to insert as insert_after() does.
         """
         pieces = []
         offsets = []
@@ -100,7 +106,7 @@ class Edits:
 class Step:
     """One step of the rewriting."""
 
-    def __init__(self, edits):
+    def __init__(self, edits: Edits):
         self._edits = edits
         self._tokens = edits.tokens
         self._structure = edits.structure

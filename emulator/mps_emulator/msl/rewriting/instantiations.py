@@ -4,26 +4,20 @@ import dataclasses
 
 from . import names
 from .attributes import parse_attributes, string_argument
-from .edits import Step
+from .edits import Edits, Step
 
 
 @dataclasses.dataclass
 class Instantiation:
-    """An explicit instantiation of a kernel template.
+    """An explicit instantiation of a kernel template."""
 
-    number:     its number among the instantiations of the program, from 0 on.
-    token:      the index of its token `template`.
-    host_name:  the argument of [[host_name]], or None.
-    expression: an expression for the instance's address, valid in the rewritten text.
-    """
-
-    number: int
-    token: int
-    host_name: str | None
-    expression: str
+    number: int  # its number among the instantiations of the program, from 0
+    token: int  # the index of its token `template`
+    host_name: str | None  # the argument of [[host_name]]
+    expression: str  # an expression for the instance's address, valid in the rewritten text
 
     @property
-    def assertion(self):
+    def assertion(self) -> str:
         """A static assertion from which the analysis finds the function in clang's AST."""
         return (
             f" static_assert(sizeof({self.expression}) != 0, "
@@ -34,14 +28,15 @@ class Instantiation:
 class Instantiations(Step):
     """Rewrites the explicit instantiations of kernel templates.
 
-    found: {index of the ; that ends an instantiation: the Instantiation}.
+    Attributes:
+      found: the instantiations, by the index of the ; that ends the instantiation.
     """
 
-    def __init__(self, edits):
+    def __init__(self, edits: Edits):
         super().__init__(edits)
-        self.found = {}
+        self.found: dict[int, Instantiation] = {}
 
-    def run(self):
+    def run(self) -> None:
         s = self._structure
         for index, token in enumerate(self._tokens):
             if (
@@ -86,12 +81,13 @@ class Instantiations(Step):
         self.found[end] = Instantiation(number, begin, host_name, expression)
 
     def _address_of_instance(self, kept, number):
-        """Returns (C++ declarations, a C++ expression for the address of an instance).
+        """Returns C++ for the address of an instance.
 
-        The expression is valid after the declarations.  The expression is None if the
-        instantiation cannot be read.
-
-        kept: the indices of the instantiation's tokens, except `template` and the attributes.
+        Args:
+          kept: the indices of the instantiation's tokens, except `template` and the attributes.
+        Returns:
+          Declarations; and an expression for the address, which is valid after the declarations.
+          The expression is None if the instantiation cannot be read.
         """
         s = self._structure
         texts = [s.text(i) for i in kept]

@@ -19,7 +19,9 @@ from .structure import CLOSING, OPENING
 
 
 class Methods(Step):
-    def run(self):
+    """Rewrites the member functions of all classes."""
+
+    def run(self) -> None:
         for scope in self._structure.scopes:
             if scope.kind == "class":
                 self._rewrite_class(scope)
@@ -76,7 +78,8 @@ class Methods(Step):
     def _end_of_function(self, index):
         """Returns the index of the first token after a member function.
 
-        index: the index of the first token after the function's parameters.
+        Args:
+          index: the index of the first token after the function's parameters.
         """
         s = self._structure
         while index < len(self._tokens):
@@ -102,9 +105,11 @@ class Methods(Step):
     def _qualify(self, scope, begin, name, parameters, is_static):
         """Rewrites a member function; returns the index of the first token after the function.
 
-        begin:      the index of the function's first token.
-        name:       the index of the first token of the function's name.
-        parameters: the index of the ( before the parameters.
+        Args:
+          begin: the index of the function's first token.
+          name: the index of the first token of the function's name.
+          parameters: the index of the ( before the parameters.
+          is_static: whether the function has no object, so that it needs no keyword.
         """
         s = self._structure
         after = s.end_of_bracket(parameters)

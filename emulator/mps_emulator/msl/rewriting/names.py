@@ -87,7 +87,7 @@ STANDARD_ATTRIBUTES = frozenset(
 ANNOTATION = "msl."
 
 
-def renamed(text):
+def renamed(text: str) -> str | None:
     """Returns the word of C++ for OpenCL that replaces a word of MSL, or None for no change."""
     if text in ADDRESS_SPACES:
         return ADDRESS_SPACES[text]
@@ -98,23 +98,23 @@ def renamed(text):
     return None
 
 
-def declared(name):
+def declared(name: str) -> str:
     """Returns the name that a variable of the program has in the rewritten text."""
     return _RENAMED_PREFIX + name if name in _RENAMED else name
 
 
-def original(name):
+def original(name: str) -> str:
     """Returns the name that a variable of the rewritten text has in the program."""
     if name.startswith(_RENAMED_PREFIX):
         return name[len(_RENAMED_PREFIX) :]
     return name
 
 
-def annotate(text):
+def annotate(text: str) -> str:
     """Returns C++ that annotates a declaration.  The analysis reads annotations in clang's AST."""
     return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 
-def annotate_parameter(text):
+def annotate_parameter(text: str) -> str:
     """Returns C++ that annotates a parameter wherever MSL allows attributes."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

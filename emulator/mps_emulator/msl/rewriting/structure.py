@@ -1,5 +1,12 @@
 """Finds brackets, template arguments and scopes in a list of tokens."""
 
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from ..lexer import Token
+
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {")": "(", "]": "[", "}": "{"}
 
@@ -12,39 +19,42 @@ _BLOCK_INTRODUCERS = ("else", "do", "try")
 class Structure:
     """The brackets and the scopes of a list of tokens.
 
-    match[i]: for a bracket at index i, the index of the matching bracket.
-    scope[i]: the innermost Scope that contains token i.
-    scopes:   all Scopes with braces.
+    Attributes:
+      tokens: the list.
+      match: match[i] is the index of the bracket that matches the bracket at index i.
+      scope: scope[i] is the innermost scope that contains token i.
+      scopes: all scopes with braces.
     """
 
-    def __init__(self, tokens):
+    def __init__(self, tokens: list[Token]):
         self.tokens = tokens
-        self.match = {}
+        self.match: dict[int, int] = {}
         self._match_brackets()
-        self.scope = [None] * len(tokens)
-        self.scopes = []
+        self.scope: list[Scope] = [None] * len(tokens)
+        self.scopes: list[Scope] = []
         self._find_scopes()
 
-    def text(self, index):
-        """The text of token `index`, or "" if there is no such token."""
+    def text(self, index: int) -> str:
+        """Returns the text of token `index`, or "" if there is no such token."""
         if 0 <= index < len(self.tokens):
             return self.tokens[index].text
         return ""
 
-    def kind(self, index):
+    def kind(self, index: int) -> str:
+        """Returns the kind of token `index`, or "" if there is no such token."""
         if 0 <= index < len(self.tokens):
             return self.tokens[index].kind
         return ""
 
-    def joined(self, begin, end):
-        """The texts of the tokens [begin, end), joined with spaces."""
+    def joined(self, begin: int, end: int) -> str:
+        """Returns the texts of the tokens [begin, end), joined with spaces."""
         return " ".join(token.text for token in self.tokens[begin:end])
 
-    def is_identifier(self, index):
+    def is_identifier(self, index: int) -> bool:
         return self.kind(index) == "identifier"
 
-    def previous(self, index):
-        """The index of the last token before `index` that is not a directive."""
+    def previous(self, index: int) -> int:
+        """Returns the index of the last token before `index` that is not a directive."""
         index -= 1
         while index >= 0 and self.tokens[index].kind == "directive":
             index -= 1
@@ -52,7 +62,7 @@ class Structure:
 
     # ---- Walks outside of brackets
 
-    def forwards(self, begin, end):
+    def forwards(self, begin: int, end: int) -> Iterator[int]:
         """Yields the indices in [begin, end), but jumps from each opening bracket to the index
         after its closing bracket."""
         index = begin
@@ -60,7 +70,7 @@ class Structure:
             yield index
             index = self.end_of_bracket(index) if self.text(index) in OPENING else index + 1
 
-    def backwards(self, index):
+    def backwards(self, index: int) -> Iterator[int]:
         """Yields the indices from `index` down to 0, but jumps from each closing bracket to the
         index before its opening bracket.
 
@@ -86,11 +96,11 @@ class Structure:
                     self.match[opening] = index
                     self.match[index] = opening
 
-    def end_of_bracket(self, index):
-        """The index after the closing bracket for the opening bracket at `index`."""
+    def end_of_bracket(self, index: int) -> int:
+        """Returns the index after the closing bracket for the opening bracket at `index`."""
         return self.match.get(index, len(self.tokens) - 1) + 1
 
-    def end_of_template_arguments(self, index):
+    def end_of_template_arguments(self, index: int) -> int | None:
         """Returns the index after the > that closes the < at `index`.
 
         Returns None if the < is an operator.  Also returns None if one token >> closes this < and
@@ -107,7 +117,7 @@ class Structure:
                 return position + 1 if depth == 0 else None
         return None
 
-    def end_of_qualifying_arguments(self, index):
+    def end_of_qualifying_arguments(self, index: int) -> int | None:
         """Returns the index after the template arguments that begin with the < at `index`.
 
         Returns None if the < is an operator, or if the token after the arguments is not
@@ -116,16 +126,16 @@ class Structure:
         after = self.end_of_template_arguments(index)
         return after if after is not None and self.text(after) in ("(", "{", "::") else None
 
-    def end_of_statement(self, index):
-        """The index of the ; that ends the statement with token `index`."""
+    def end_of_statement(self, index: int) -> int:
+        """Returns the index of the ; that ends the statement with token `index`."""
         end = len(self.tokens)
         ends = (i for i in self.forwards(index, end) if self.text(i) in (";", *CLOSING))
         return next(ends, end)
 
     # ---- Expressions
 
-    def end_of_operand(self, index):
-        """The index after the argument of a call, or the operand of ?:, that begins at `index`."""
+    def end_of_operand(self, index: int) -> int:
+        """Returns the index after the call's argument, or operand of ?:, that begins at `index`."""
         nested = 0
         while index < len(self.tokens):
             text = self.text(index)
@@ -196,7 +206,8 @@ class Structure:
     def _classify(self, brace, outer):
         """Returns the kind and the name of the Scope that a { begins, from the text before the {.
 
-        outer: the Scope around the {.
+        Args:
+          outer: the scope around the {.
         """
         head = self._head(brace)
         texts = [self.text(index) for index in head]
@@ -250,24 +261,20 @@ class Structure:
         return None
 
 
+@dataclasses.dataclass(eq=False)
 class Scope:
-    """The text in a pair of braces, or the whole text.
+    """The text in a pair of braces, or the whole text."""
 
-    kind:  "namespace", "class", "enum", "initializer", or "function" for a function's
-           body and for each block in it.
-    brace: the index of the {, -1 for the whole text.
-    outer: the innermost Scope around this one, None for the whole text.
-    name:  the name of a class, "" for other kinds.
-    """
-
-    def __init__(self, kind, brace, outer, name=""):
-        self.kind = kind
-        self.brace = brace
-        self.outer = outer
-        self.name = name
+    # "namespace", "class", "enum", "initializer", or "function" for a function's body and for each
+    # block in it.
+    kind: str
+    brace: int  # the index of the {, -1 for the whole text
+    outer: Scope | None  # the innermost scope around this one, None for the whole text
+    name: str = ""  # the name of a class
 
     @property
-    def in_function(self):
+    def in_function(self) -> bool:
+        """Whether the scope is a function's body, or in such a body and in no class there."""
         scope = self
         while scope is not None:
             if scope.kind == "function":

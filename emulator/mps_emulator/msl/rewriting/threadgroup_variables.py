@@ -1,17 +1,17 @@
 """Replaces threadgroup variables with references to memory that the executor allocates."""
 
 from . import names
-from .edits import Step
+from .edits import Edits, Step
 
 
 class ThreadgroupVariables(Step):
     """Rewrites the declarations of threadgroup variables in the bodies of functions."""
 
-    def __init__(self, edits):
+    def __init__(self, edits: Edits):
         super().__init__(edits)
         self._slots = 0  # the number of variables so far
 
-    def run(self):
+    def run(self) -> None:
         s = self._structure
         for index, token in enumerate(self._tokens):
             if (
@@ -121,10 +121,11 @@ class ThreadgroupVariables(Step):
         return ""
 
     def _declarators(self, name, end):
-        """Returns the tokens of each declarator in a declaration, [(begin, end)].
+        """Returns the (begin, end) of the tokens of each declarator in a declaration.
 
-        name: the index of the first variable's name.
-        end:  the index of the ; after the declaration.
+        Args:
+          name: the index of the first variable's name.
+          end: the index of the ; after the declaration.
         """
         s = self._structure
         commas = [i for i in s.forwards(name, end) if s.text(i) == ","]

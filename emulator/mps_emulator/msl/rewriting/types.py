@@ -5,12 +5,13 @@ meanings in clang than in MSL.
 """
 
 from . import names
+from .edits import Edits
 
 
 class Types:
     """Recognizes types in a program from its tokens alone."""
 
-    def __init__(self, edits):
+    def __init__(self, edits: Edits):
         self._tokens = edits.tokens
         self._structure = edits.structure
         self._template_parameters = set()
@@ -59,7 +60,7 @@ class Types:
                 self._type_aliases.add(name)
                 return
 
-    def end_of_type(self, index):
+    def end_of_type(self, index: int) -> int | None:
         """Returns the index after a type that begins at `index` and may be a vector, or None.
 
         These types may be vectors: names like float2, vec<...>, template parameters, aliases of
@@ -105,7 +106,7 @@ class Types:
             if s.text(index) != "::":
                 return index
 
-    def is_type(self, begin, end):
+    def is_type(self, begin: int, end: int) -> bool:
         """Whether tokens [begin, end) are a type, so that parentheses around them are a cast."""
         after = self.end_of_type(begin)
         if after is not None:
@@ -117,7 +118,7 @@ class Types:
             for token in self._tokens[begin:end]
         )
 
-    def end_of_name(self, index):
+    def end_of_name(self, index: int) -> int:
         """Returns the index after a name like a::b<c>::d that begins at `index`."""
         s = self._structure
         while True:

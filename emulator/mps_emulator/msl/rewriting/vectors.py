@@ -1,21 +1,19 @@
 """Replaces constructors and conversions of vectors with calls of functions."""
 
 from . import names
-from .edits import Step
+from .edits import Edits, Step
 from .structure import OPENING
+from .types import Types
 
 
 class Vectors(Step):
-    """Rewrites constructors and conversions of types that may be vectors.
+    """Rewrites constructors and conversions of types that may be vectors."""
 
-    types: the program's Types.
-    """
-
-    def __init__(self, edits, types):
+    def __init__(self, edits: Edits, types: Types):
         super().__init__(edits)
         self._types = types
 
-    def run(self):
+    def run(self) -> None:
         s = self._structure
         for index, token in enumerate(self._tokens):
             if token.kind == "identifier":

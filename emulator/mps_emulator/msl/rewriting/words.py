@@ -29,7 +29,9 @@ _FP_PRAGMAS = {
 
 
 class Words(Step):
-    def replace_pragmas(self):
+    """Refuses and renames words."""
+
+    def replace_pragmas(self) -> None:
         """Translates #pragma METAL fp for clang, and removes Metal's other pragmas.
 
         Also removes #pragma mps_emulator.  The headers in include/metal have #pragma mps_emulator
@@ -47,7 +49,8 @@ class Words(Step):
             elif words[:2] == ["#pragma", "METAL"]:
                 self._edits.replace(index, "")
 
-    def refuse(self):
+    def refuse(self) -> None:
+        """Adds an error for each word that Metal's compiler refuses."""
         s = self._structure
         for index, token in enumerate(self._tokens):
             if token.kind != "identifier":
@@ -77,7 +80,8 @@ class Words(Step):
         words = [s.text(at) for at in (s.previous(outer), outer, inner)]
         return words == ["__attribute__", "(", "("]
 
-    def rename(self):
+    def rename(self) -> None:
+        """Rewrites the words and literals that no earlier step has claimed."""
         s = self._structure
         for index, token in enumerate(self._tokens):
             if index in self._edits.claimed:
@@ -138,7 +142,7 @@ class Words(Step):
         return s.is_identifier(name) and s.is_identifier(s.previous(name))
 
     def _opening_bracket(self, index):
-        """The index of the innermost opening bracket around token `index`.
+        """Returns the index of the innermost opening bracket around token `index`, or -1.
 
         If token `index` itself is an opening bracket, returns `index`.
         """
