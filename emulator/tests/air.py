@@ -38,7 +38,7 @@ attributes #0 = { nounwind readnone }
 """
 
 
-def bitcode(text):
+def bitcode(text: str) -> bytes:
     """Returns the bitcode of a module."""
     command = [toolchain.find_clang(), *"-x ir - -w -c -emit-llvm -o -".split()]
     command += ["-Xclang", "-disable-llvm-passes", "--target=x86_64-linux-gnu"]
@@ -47,8 +47,12 @@ def bitcode(text):
     return done.stdout
 
 
-def metallib(kernels):
-    """Returns the content of a .metallib with kernels, {name: text of the module}."""
+def metallib(kernels: dict[str, str]) -> bytes:
+    """Returns the content of a .metallib.
+
+    Args:
+      kernels: {name of a kernel: the text of its module}.
+    """
     modules = {name: bitcode(text) for name, text in kernels.items()}
     entries, offset = b"", 0
     for name, module in modules.items():

@@ -17,9 +17,11 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from apple import mlx, pytorch
+from apple.kernel import Group, Kernel
 from apple.wheels import Unavailable, checkout, headers, libraries
 from mps_emulator.msl import native, toolchain
 
@@ -27,7 +29,7 @@ SCHEDULES = ("forward", "reverse")
 GROUPS = mlx.GROUPS | pytorch.GROUPS
 
 
-def text_of(group, names):
+def text_of(group: Group, names: Sequence[str]) -> str:
     """Returns the text of a group's kernels, with its headers in place."""
     lines = ["#include <metal_stdlib>", "using namespace metal;"]
     lines += [f'#include "{header}"' for header in group.includes]
@@ -50,14 +52,14 @@ def text_of(group, names):
     return printed
 
 
-def run(library, name, kernel):
+def run(library: native.Library, name: str, kernel: Kernel) -> list[np.ndarray]:
     """Returns the buffers after a run of a kernel."""
     buffers = [buffer.copy() for buffer in kernel.buffers]
     library.run(name, buffers, kernel.grid, kernel.threadgroup)
     return buffers
 
 
-def differences(apple, ours, kernel):
+def differences(apple: Sequence[np.ndarray], ours: Sequence[np.ndarray], kernel: Kernel) -> int:
     """Returns the number of elements that differ."""
     count = 0
     for index, (a, b) in enumerate(zip(apple, ours)):
@@ -74,10 +76,16 @@ def _is_nan(array, type):
     return np.isnan(array)
 
 
-def compare(metal, group, names):
-    """Yields (name, schedule, number of different elements) for kernels of a group.
+def compare(
+    metal: native.Metal, group: Group, names: Sequence[str]
+) -> Iterator[tuple[str, str, int]]:
+    """Compares kernels of a group.
 
-    Raises Unavailable, and native.CompileError.
+    Yields:
+      The name of the kernel, the schedule, and the number of elements that differ.
+    Raises:
+      Unavailable: a wheel or a text cannot be had.
+      native.CompileError: the emulator cannot compile a kernel.
     """
     text = text_of(group, names)
     container = libraries(group.wheel)[0]
@@ -98,7 +106,7 @@ def compare(metal, group, names):
     os.environ.pop("MPS_EMULATOR_SCHEDULE", None)
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--group", choices=GROUPS, action="append")
     parser.add_argument("--only", default="", help="a regular expression for the names of kernels")

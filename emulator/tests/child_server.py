@@ -15,6 +15,7 @@ import torch
 
 
 def _run_child(program, environment, outputs, names):
+    """Runs a child's program, and ends the process."""
     os.environ.update(environment)
     for descriptor, path in enumerate(outputs, 1):
         with open(path, "wb", buffering=0) as file:
@@ -30,7 +31,7 @@ def _run_child(program, environment, outputs, names):
     os._exit(status)
 
 
-def main():
+def main() -> None:
     sys.path.insert(0, sys.argv[1])
     import emulator_test_extension as extension
 

@@ -30,8 +30,9 @@ BUILD = HERE.parent / "build"
 def _cmake_build(source, folder, *options):
     """Builds a CMake project of Objective-C++.
 
-    folder: the folder of the build, which may have files of an earlier build.
-    options: further options of cmake.
+    Args:
+      folder: the folder of the build, which may have files of an earlier build.
+      options: further options of cmake.
     """
     clang = shutil.which(os.environ.get("CXX", "clang++-19"))
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
@@ -107,9 +108,10 @@ def run_python(run_python_in, tmp_path):
 class Child:
     """How a child process ended, and what it printed.
 
-    signal:      the number of the signal that ended the process, or 0.
-    code:        the exit status, or None if a signal ended the process.
-    fatal_lines: the lines of stderr with the emulator's fatal errors.
+    Attributes:
+      signal: the number of the signal that ended the process, or 0.
+      code: the exit status, or None if a signal ended the process.
+      fatal_lines: the lines of stderr with the emulator's fatal errors.
     """
 
     def __init__(self, status: int, stdout: str, stderr: str):
@@ -138,9 +140,9 @@ def child_server(extension_path):
 def in_child(child_server, tmp_path):
     """in_child(code, **environment) runs code in a new process and returns a Child.
 
-    The code can use the modules `torch`, `extension` and `kernels` without an import.  The
-    process is a fork of a server that has imported these modules and done nothing else.  A
-    fork takes milliseconds; the start of an interpreter with these imports takes seconds.
+    The code can use the modules `torch`, `extension` and `kernels` without an import.  The process
+    is a fork of a server that has imported these modules and done nothing else.  A fork takes
+    milliseconds; the start of an interpreter with these imports takes seconds.
     """
     program, *outputs = (tmp_path / name for name in ("program.py", "stdout", "stderr"))
 

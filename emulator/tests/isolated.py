@@ -11,6 +11,7 @@ import signal
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import torch
@@ -36,8 +37,8 @@ class _Child(NamedTuple):
     """A process that judges cases one after another."""
 
     process: multiprocessing.Process
-    cases: list
-    outcomes: list  # of the cases that the process has judged
+    cases: list[Any]
+    outcomes: list[tuple[str, str]]  # of the cases that the process has judged
     log: BinaryIO  # receives the output of the process
 
 
@@ -57,7 +58,8 @@ def _judge_all(judge, cases, sender, log, seconds):
         os._exit(0)  # does not wait for threads that a case has started
 
 
-def _outcome(judge, case, seconds) -> tuple[str, Any]:
+def _outcome(judge, case, seconds):
+    """Returns the outcome of a case within the limits of time."""
     # The limits count processor time, because it does not depend on other programs on the machine.
     # The first limit raises Slow in Python code.  The second limit ends the process if a case does
     # not return from C++ code.
@@ -76,7 +78,7 @@ def _outcome(judge, case, seconds) -> tuple[str, Any]:
 
 
 def _start(judge, cases, seconds):
-    """Starts a child; returns (the pipe from which to read the child's outcomes, the _Child)."""
+    """Starts a child; returns the pipe from which to read the child's outcomes, and the _Child."""
     log = tempfile.TemporaryFile()
     receiver, sender = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_judge_all, args=(judge, cases, sender, log, seconds))
@@ -96,19 +98,21 @@ def _outcome_of_ended(child):
     return "slow" if code == -signal.SIGXCPU else "ended", f"status {code}: {last_line}"
 
 
-def run(judge, groups, seconds=60):
+def run(
+    judge: Callable[[Any], tuple[str, str]], groups: Iterable[Sequence[Any]], seconds: int = 60
+) -> Iterator[tuple[Any, tuple[str, str]]]:
     """Judges the cases of each group in a separate process.
 
     If a case ends the process, another process judges the other cases of the group.
 
     Args:
-      judge: a function that takes a case and returns (outcome, detail), two texts.
-      groups: lists of cases.
+      judge: takes a case and returns its outcome and a detail.
+      groups: the cases of each group.
       seconds: the limit of processor time for each case.
     Yields:
-      (case, (outcome, detail)) for each case, as soon as it is judged.  The outcome can
-      also be "slow" (the case reached the limit), "broken" (`judge` raised an exception;
-      the detail is its traceback) or "ended" (the case ended the process).
+      Each case with its outcome and detail, as soon as it is judged.  The outcome can also be
+      "slow" (the case reached the limit), "broken" (`judge` raised an exception; the detail is its
+      traceback) or "ended" (the case ended the process).
     """
     torch.set_num_threads(1)  # so that torch starts no threads, which a fork would not copy
     waiting = list(groups)

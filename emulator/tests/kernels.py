@@ -23,16 +23,16 @@ def _library():
     return torch.mps.compile_shader(SOURCE)
 
 
-def axpy(x, y, alpha):
+def axpy(x: torch.Tensor, y: torch.Tensor, alpha: float) -> None:
     """Adds alpha * x to y.  x and y are float32 vectors of the same length."""
     _library().axpy(y, x, alpha, group_size=64)
 
 
-def fill_with_index(out):
+def fill_with_index(out: torch.Tensor) -> None:
     """Sets out[i] = i for all elements of an int32 vector."""
     _library().fill_with_index(out)
 
 
-def poke_at(out, index):
+def poke_at(out: torch.Tensor, index: int) -> None:
     """Sets out[index] = 1 in a float32 vector, without a check of the index."""
     _library().poke_at(out, index, threads=1)

@@ -3,13 +3,13 @@
     python tests/oracle.py                # all operators
     python tests/oracle.py add linalg.qr  # two operators
 
-torch's wheel has samples for each operator (OpInfo), the dtypes of the operator on mps,
-and the cases in which torch's tests expect a failure on a Mac (common_mps).  Each operator
-runs with each dtype, forward and backward:
+torch's wheel has samples for each operator (OpInfo), the dtypes of the operator on mps, and the
+cases in which torch's tests expect a failure on a Mac (common_mps).  Each operator runs with each
+dtype, forward and backward:
 
 - A case that runs on a Mac must run on the emulated device, with the CPU's results.
-- A case that fails on a Mac, for example because mps lacks the dtype, must fail on the
-  emulated device with at least one sample.
+- A case that fails on a Mac, for example because mps lacks the dtype, must fail on the emulated
+  device with at least one sample.
 
 `oracle.toml` lists the cases that differ, with their reasons.  The command fails if an unlisted
 case differs, or if a listed case does not differ.
@@ -18,6 +18,8 @@ The CPU's kernels compute the results on the emulated device and on the CPU.  So
 that the emulated device, its copies and its views are correct.  They do not show what a GPU
 computes.
 """
+
+from __future__ import annotations
 
 import argparse
 import collections
@@ -30,10 +32,15 @@ import re
 import sys
 import unittest.mock
 import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import isolated
 import torch
 from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:  # torch.testing must be imported as on a Mac, see _load()
+    from torch.testing._internal.opinfo.core import OpInfo
 
 try:
     import tomllib
@@ -79,6 +86,8 @@ _RANDOM = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Case:
+    """An operator with a dtype, in one direction."""
+
     operator: str
     direction: str  # "forward" or "backward"
     dtype: str
@@ -86,7 +95,7 @@ class Case:
 
 
 @contextlib.contextmanager
-def as_a_mac():
+def as_a_mac() -> Iterator[None]:
     """Makes platform.mac_ver() return the release MACOS inside a `with` block."""
     release = ".".join(map(str, MACOS))
     with unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")):
@@ -112,8 +121,10 @@ def _name(op):
 def _mark(op, suite, test, dtype):
     """Reads how torch decorates a test for an operator.
 
-    suite, test: the names of the test's class and method.
-    Returns "skip" if torch skips the test, "fails" if torch expects a failure, else None.
+    Args:
+      suite, test: the names of the test's class and method.
+    Returns:
+      "skip" if torch skips the test, "fails" if torch expects a failure, else None.
     """
 
     def target(*_):
@@ -126,8 +137,8 @@ def _mark(op, suite, test, dtype):
     return "fails" if getattr(target, "__unittest_expecting_failure__", False) else None
 
 
-def read_lists():
-    """Returns ({name of an operator: OpInfo}, [Case])."""
+def read_lists() -> tuple[dict[str, OpInfo], list[Case]]:
+    """Returns torch's OpInfos by the names of their operators, and all cases."""
     op_db, lists = _load()
     cases = []
 
@@ -173,7 +184,8 @@ def _tensors(values):
 def _on_cpu(values, dtypes=None):
     """Copies a sample's arguments to the CPU.  The copied tensors are leaves of autograd.
 
-    dtypes: {dtype of the sample: dtype of the copy}, for the dtypes that differ.
+    Args:
+      dtypes: {dtype of the sample: dtype of the copy}, for the dtypes that differ.
     """
     dtypes = dtypes or {}
 
@@ -193,7 +205,11 @@ def _on_cpu(values, dtypes=None):
 
 
 def _run(op, sample, backward):
-    """Runs an operator on a sample; returns the results, or the gradients if `backward`."""
+    """Runs an operator on a sample; returns the results, or the gradients if `backward`.
+
+    Raises:
+      NoSample: there is nothing to differentiate.
+    """
     input, args, kwargs = sample
     torch.manual_seed(0)
     results = op(input, *args, **kwargs)
@@ -209,6 +225,11 @@ def _run(op, sample, backward):
 
 
 def _expected(op, sample, backward, dtype):
+    """Returns the CPU's results, and whether the CPU computed them in a wider dtype.
+
+    Raises:
+      NoSample: the CPU cannot run the sample.
+    """
     try:
         return _run(op, _on_cpu(sample), backward), False
     except NoSample:
@@ -223,6 +244,12 @@ def _expected(op, sample, backward, dtype):
 
 
 def _compare(found, expected, with_values, widened):
+    """Raises Difference if a result is not as expected.
+
+    Args:
+      with_values: False to compare only shapes and dtypes.
+      widened: whether `expected` has a wider dtype than the result must have.
+    """
     if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
         if found != expected and found == found:
             raise Difference(f"{found} instead of {expected}")
@@ -263,8 +290,11 @@ def _as_leaf(value):
 def _judge_sample(op, case, sample):
     """Runs a sample on both devices, and compares the results.
 
-    Returns False if the sample has no results with which to judge the case.  Raises Difference, or
-    the error of the operator on the emulated device.
+    Returns:
+      False if the sample has no results with which to judge the case.
+    Raises:
+      Difference: the results differ.
+      Exception: the error of the operator on the emulated device.
     """
     backward = case.direction == "backward"
     try:
@@ -290,8 +320,8 @@ def _judge_sample(op, case, sample):
     return True
 
 
-def judge(op, case):
-    """Runs the samples of a case; returns (outcome, detail).
+def judge(op: OpInfo, case: Case) -> tuple[str, str]:
+    """Runs the samples of a case; returns the outcome and a detail.
 
     The outcome is "same", "different", "refused" or "no sample".
     """
@@ -324,8 +354,10 @@ def _has_samples(op, dtype):
 # ---- all cases, each operator in a separate process
 
 
-def run(operators, cases):
-    """Yields (Case, (outcome, detail)) for each case, as soon as it is judged."""
+def run(
+    operators: dict[str, OpInfo], cases: Sequence[Case]
+) -> Iterator[tuple[Case, tuple[str, str]]]:
+    """Yields each case with its outcome and detail, as soon as it is judged."""
     groups = collections.defaultdict(list)
     for case in cases:
         groups[case.operator].append(case)
@@ -335,7 +367,7 @@ def run(operators, cases):
 # ---- the differences
 
 
-def differs(case, outcome):
+def differs(case: Case, outcome: str) -> str | None:
     """Returns how a case differs from a Mac, or None if it does not differ.
 
     Returns "accepted" for a case that fails on a Mac and runs on the emulated device.  For a case
@@ -353,7 +385,7 @@ def _release(text):
     return tuple(map(int, text.split(".")[:2]))
 
 
-def read_differences():
+def read_differences() -> dict[tuple[str, str, str], str]:
     """Reads oracle.toml; returns {(operator, direction, dtype): difference}.
 
     The result has only the entries for the installed release of torch.  The dtypes of an entry
@@ -375,11 +407,14 @@ def read_differences():
     return differences
 
 
-def complaints(outcomes, differences):
+def complaints(
+    outcomes: dict[Case, tuple[str, str]], differences: dict[tuple[str, str, str], str]
+) -> list[str]:
     """Returns a line for each case whose difference is not the one that `differences` lists.
 
-    outcomes:    {Case: (outcome, detail)}.
-    differences: what read_differences() returns.
+    Args:
+      outcomes: the outcome and the detail of each case.
+      differences: what read_differences() returns.
     """
     lines = []
     for case, (outcome, detail) in outcomes.items():
@@ -393,13 +428,13 @@ def complaints(outcomes, differences):
     return lines
 
 
-def strangers(cases, differences):
+def strangers(cases: Sequence[Case], differences: dict[tuple[str, str, str], str]) -> list[str]:
     """Returns a line for each entry of `differences` whose case is not in torch's lists."""
     listed = {(case.operator, case.direction, case.dtype) for case in cases}
     return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - listed]
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators", nargs="*")
     options = parser.parse_args()

@@ -29,6 +29,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+from typing import Any
 
 import isolated
 import oracle
@@ -43,8 +44,8 @@ EXPECTED = pathlib.Path(__file__).with_suffix(".toml")
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Slow)\b")
 
 
-def load(file):
-    """Imports a test_mps.py as on a Mac; returns {name: unittest.TestCase}."""
+def load(file: pathlib.Path) -> dict[str, unittest.TestCase]:
+    """Imports a test_mps.py as on a Mac; returns its tests by name."""
     real = subprocess.check_output
 
     def check_output(command, *arguments, **options):
@@ -69,8 +70,8 @@ def load(file):
     return tests
 
 
-def judge(test):
-    """Runs a test; returns (outcome, reason).  The outcome is "passes", "skips" or "fails"."""
+def judge(test: unittest.TestCase) -> tuple[str, str]:
+    """Runs a test; returns its outcome ("passes", "skips" or "fails") and the reason."""
     os.chdir(tempfile.mkdtemp())
     result = unittest.TestResult()
     with oracle.as_a_mac():
@@ -88,8 +89,8 @@ def judge(test):
     return "passes", ""
 
 
-def read_expected():
-    """Reads pytorch_suite.toml; returns ({name of a test: outcome}, dict of the whole file)."""
+def read_expected() -> tuple[dict[str, str], dict[str, Any]]:
+    """Reads pytorch_suite.toml; returns the outcomes by tests' names, and the whole file."""
     with open(EXPECTED, "rb") as file:
         content = tomllib.load(file)
     expected = {}
@@ -102,11 +103,12 @@ def read_expected():
     return expected, content
 
 
-def complaints(outcomes, expected):
+def complaints(outcomes: dict[str, tuple[str, str]], expected: dict[str, str]) -> list[str]:
     """Returns a line for each test that neither skips nor has its expected outcome.
 
-    outcomes: {name of a test: (outcome, detail)}.
-    expected: {name: outcome}, for the tests that are expected not to pass.
+    Args:
+      outcomes: the outcome and the detail of each test, by name.
+      expected: the outcomes of the tests that are expected not to pass, by name.
     """
     lines = []
     for name, (outcome, detail) in sorted(outcomes.items()):
@@ -120,7 +122,7 @@ def complaints(outcomes, expected):
     return lines
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=pathlib.Path, help="PyTorch's test/test_mps.py")
     parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")

@@ -1,7 +1,7 @@
 """Compares the emulator's headers with bindings that were generated from Apple's headers.
 
-- pyobjc's metadata (wheels pyobjc-framework-Metal and pyobjc-framework-Cocoa) has the
-  type encodings of methods and the values of enums.
+- pyobjc's metadata (wheels pyobjc-framework-Metal and pyobjc-framework-Cocoa) has the type
+  encodings of methods and the values of enums.
 - metal-cpp (in the wheel mlx-metal) has the selectors.
 
 The wheels are for macOS, but the tests read only files of the wheels. pip downloads the wheels,
@@ -33,7 +33,7 @@ PACKAGES = {
 def wheel(tmp_path_factory):
     """wheel(name) returns the metadata and the C++ headers of a wheel, {path: text}.
 
-    name: a key of PACKAGES.
+    The name is a key of PACKAGES.
     """
     given = os.environ.get("MPS_EMULATOR_WHEELS")
     folder = pathlib.Path(given or tmp_path_factory.mktemp("wheels"))
@@ -72,10 +72,12 @@ def _download(package, folder):
 class Headers:
     """The declarations that libclang finds in one of the emulator's headers.
 
-    name:    "Metal" or "Foundation".
-    methods: {(name of a protocol or class, selector): signature}.  A signature is a
-             tuple with the type encodings of the result and of each argument.
-    enums:   {name of an enumerator: value}.
+    Args:
+      name: "Metal" or "Foundation".
+    Attributes:
+      methods: {(name of a protocol or class, selector): signature}.  A signature is a tuple with
+        the type encodings of the result and of each argument.
+      enums: {name of an enumerator: value}.
     """
 
     def __init__(self, name):
@@ -144,7 +146,8 @@ def headers():
 def _shortened(encoding):
     """Shortens an encoding: removes qualifiers, types of pointees, and types of fields.
 
-    encoding: a str of clang, or bytes of pyobjc.
+    Args:
+      encoding: a str of clang, or bytes of pyobjc.
     """
     if isinstance(encoding, bytes):
         encoding = encoding.decode()
@@ -168,10 +171,11 @@ OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 
 def pyobjc_methods(text):
-    """Reads pyobjc's metadata; returns {selector: [(result, arguments)]}.
+    """Reads pyobjc's metadata, which lacks the types that pyobjc gets from the Mac's runtime.
 
-    The result is an encoding or None.  The arguments are {number of an argument: encoding}.
-    Types that pyobjc gets from the Mac's runtime are not in the metadata.
+    Returns:
+      {selector: [(result, arguments)]}.  The result is an encoding or None.  The arguments are
+      {number of an argument: encoding}.
     """
     found = collections.defaultdict(list)
     for node in ast.walk(ast.parse(text)):
@@ -197,8 +201,10 @@ def pyobjc_enums(text):
 def check_encodings(headers, expected):
     """Asserts that the methods of `headers` have the types that pyobjc's metadata gives.
 
-    expected: what pyobjc_methods() returns.
-    Returns the number of methods for which pyobjc has an entry.
+    Args:
+      expected: what pyobjc_methods() returns.
+    Returns:
+      The number of methods for which pyobjc has an entry.
     """
     checked = 0
     wrong = []
@@ -221,7 +227,6 @@ def check_encodings(headers, expected):
         ):
             wrong.append((owner, selector, signature, candidates))
     assert wrong == []
-    print(f"\n{checked} of {len(headers.methods)} methods")
     return checked
 
 

@@ -86,7 +86,7 @@ class TestSums(unittest.TestCase):
 
 @pytest.fixture
 def suite(tmp_path):
-    """suite(*names) runs tests of a small test_mps.py; returns (exit status, output)."""
+    """suite(*names) runs tests of a small test_mps.py; returns the exit status and the output."""
     file = tmp_path / "test_mps.py"
     file.write_text(TESTS)
 

@@ -11,7 +11,8 @@ MPS = "mps"
 def both(function, *tensors, tolerance=0, **kwargs):
     """Runs a function with CPU tensors and with mps tensors, and compares the results.
 
-    tolerance: the relative and the absolute difference that is allowed.
+    Args:
+      tolerance: the relative and the absolute difference that is allowed.
     """
     expected = function(*[t.clone() for t in tensors], **kwargs)
     got = function(*[t.to(MPS) for t in tensors], **kwargs)
@@ -194,7 +195,7 @@ def test_bytes_of_operators():
     index = torch.tensor([1, 2], device=MPS)
     assert moved(lambda: x.index_select(0, index)) == 4000 + 16 + 80
     assert moved(lambda: x.cpu()) == 4000
-    assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == (4000)
+    assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == 4000
 
 
 @pytest.mark.parametrize("rows", [slice(3, 4), slice(0, 8)])

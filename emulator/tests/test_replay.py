@@ -58,10 +58,11 @@ def recorded(tmp_path):
 
 
 def edit(folder, change):
-    """Calls change(commands, contents) to change a recording.
+    """Changes a recording.
 
-    commands: the list `commands` of manifest.json.
-    contents: the bytes of contents.bin, an array of uint8.
+    Args:
+      change: a function that gets the list `commands` of manifest.json and the bytes of
+        contents.bin, and changes both in place.
     """
     manifest = json.loads((folder / "manifest.json").read_text())
     contents = np.fromfile(folder / "contents.bin", np.uint8)

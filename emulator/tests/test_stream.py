@@ -135,7 +135,8 @@ def test_the_pool_has_32_streams():
 def on_two_streams():
     """Encodes x += 1 on a new stream and y += 1 on the default stream.
 
-    Returns (the new stream, x, y).
+    Returns:
+      The new stream, x and y.
     """
     one = torch.ones(4, device=MPS)
     x, y = torch.zeros(4, device=MPS), torch.zeros(4, device=MPS)

@@ -32,46 +32,36 @@ _SPECIAL += (np.inf, -np.inf, np.nan, 65504, 1e-7, 88, -104)
 
 @dataclasses.dataclass
 class Kernel:
-    """A kernel and its arguments.
+    """A kernel and its arguments."""
 
-    text:        an expression for the function, such as `unary_v<float, float, Exp, 1>`.
-    buffers:     the arguments, arrays of NumPy.
-    floats:      {index of a buffer that the kernel writes: type of mlx, if it is one of FLOATS}.
-    grid, threadgroup: sizes in threads.
-    """
-
-    text: str
-    buffers: list
-    floats: dict
-    grid: tuple
-    threadgroup: tuple
+    text: str  # an expression for the function, such as `unary_v<float, float, Exp, 1>`
+    buffers: list[np.ndarray]  # the arguments
+    # {index of a buffer that the kernel writes: type of mlx, if it is one of FLOATS}.
+    floats: dict[int, str]
+    # Sizes in threads.
+    grid: tuple[int, ...]
+    threadgroup: tuple[int, ...]
 
 
 @dataclasses.dataclass
 class Group:
-    """Kernels of one text.
+    """Kernels of one text."""
 
-    wheel:    the requirement of the wheel that has the .metallib.
-    includes: the headers that the text includes.
-    kernels:  {name: Kernel}.
-    head:     a text after the headers.
-    sources:  further texts, each a header of the wheel or (repository, tag, path).  Their own
-              instances are left out.
-    """
-
-    wheel: str
-    includes: list
-    kernels: dict
-    head: str = ""
-    sources: tuple = ()
+    wheel: str  # the requirement of the wheel that has the .metallib
+    includes: list[str]  # the headers that the text includes
+    kernels: dict[str, Kernel]
+    head: str = ""  # a text after the headers
+    # Further texts, each a header of the wheel or (repository, tag, path).  Their own instances are
+    # left out.
+    sources: tuple[str | tuple[str, str, str], ...] = ()
 
 
-def generator(name):
+def generator(name: str) -> np.random.Generator:
     """Returns a generator whose random numbers depend only on the name of a kernel."""
     return np.random.default_rng(list(name.encode()))
 
 
-def of_type(x, type):
+def of_type(x: np.ndarray, type: str) -> np.ndarray:
     """Converts an array of floats to one of FLOATS."""
     return _to_bfloat(x) if type == "bfloat16" else x.astype(TYPES[type][1])
 
@@ -83,11 +73,14 @@ def _to_bfloat(x):
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
 
 
-def values(name, type, count, positive=False, special=True):
+def values(
+    name: str, type: str, count: int, positive: bool = False, special: bool = True
+) -> np.ndarray:
     """Returns `count` random values of a type of TYPES.
 
-    name:     the values depend on this name.
-    special:  begin with zeros, infinities, a NaN and halves, if the type is one of FLOATS.
+    Args:
+      name: the values depend on this name.
+      special: begin with zeros, infinities, a NaN and halves, if the type is one of FLOATS.
     """
     random = generator(name)
     if type == "bool_":
@@ -104,16 +97,20 @@ def values(name, type, count, positive=False, special=True):
     return of_type(x, type)
 
 
-def empty(type, count):
+def empty(type: str, count: int) -> np.ndarray:
     """Returns an array that no kernel leaves as it is: a bool is 0 or 1, so its byte is 7 here."""
     return np.full(count, 7, np.uint8 if type == "bool_" else TYPES[type][1])
 
 
-def number(type, value):
-    """Returns the argument for a kernel's parameter that is one number."""
+def number(type: str, value: int) -> np.ndarray:
+    """Returns the argument for a kernel's parameter that is one number.
+
+    Args:
+      type: NumPy's name of the number's type, such as "u4".
+    """
     return np.array([value], type)
 
 
-def if_float(index, type):
+def if_float(index: int, type: str) -> dict[int, str]:
     """Returns the field `floats` of a kernel that writes one buffer, of any type of TYPES."""
     return {index: type} if type in FLOATS else {}

@@ -7,29 +7,24 @@ from apple.kernel import COUNT, Group, Kernel, empty, generator, if_float, numbe
 TORCH = "torch==2.14.1"
 # {type of mlx: its name in torch's kernels}.
 TORCH_TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
-# {name of torch's kernel: name of the function in c10/metal/special_math.h}.
-_SPECIAL = {
-    name: name
-    for name in (
-        "bessel_j0_forward bessel_y0_forward digamma entr erf erfc erfcx erfinv i0 i0e i1 i1e"
-        " modified_bessel_i0_forward modified_bessel_i1_forward modified_bessel_k0_forward"
-        " modified_bessel_k1_forward scaled_modified_bessel_k0_forward"
-        " scaled_modified_bessel_k1_forward sinc spherical_bessel_j0 trigamma"
-    ).split()
-}
-
-
+# Kernels of torch with the names of functions in c10/metal/special_math.h.
+_SPECIAL = (
+    "bessel_j0_forward bessel_y0_forward digamma entr erf erfc erfcx erfinv i0 i0e i1 i1e"
+    " modified_bessel_i0_forward modified_bessel_i1_forward modified_bessel_k0_forward"
+    " modified_bessel_k1_forward scaled_modified_bessel_k0_forward"
+    " scaled_modified_bessel_k1_forward sinc spherical_bessel_j0 trigamma"
+).split()
 # torch converts the arguments of these functions to float.
 _OF_FLOATS = ("digamma", "trigamma")
 
 
 def _special_math():
     head = ""
-    for name, function in _SPECIAL.items():
+    for name in _SPECIAL:
         x = "static_cast<float>(x)" if name in _OF_FLOATS else "x"
         head += (
             f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
-            f" return static_cast<T>(c10::metal::{function}({x})); }} }};\n"
+            f" return static_cast<T>(c10::metal::{name}({x})); }} }};\n"
         )
     kernels = {}
     for operation in _SPECIAL:
@@ -89,7 +84,7 @@ _STATES = 2 * max(_TARGETS) + 1
 
 
 def _ctc():
-    """The kernels of torch's ctc_loss; the arguments are those of ATen/native/mps/LossOps.mm."""
+    """Returns the kernels of torch's ctc_loss, whose arguments LossOps.mm of torch also gives."""
     kernels = {}
     for type in TORCH_TYPES:
         for target in ("int", "long"):
@@ -106,7 +101,27 @@ def _ctc_of_types(type, target, index):
     types = f"<{metal}, {target}, {index}>"
     suffix = f"_{metal}_{target}_{index}"
     integer = {"int32_t": np.int32, "int64_t": np.int64}[index]
+    batch = _ctc_batch(suffix, type, target, integer)
+    return {
+        "ctc_loss" + suffix: _ctc_loss(types, type, integer, batch),
+        "ctc_loss_backward_log_beta" + suffix: _ctc_log_beta(types, type, integer, batch),
+        "ctc_loss_backward_collect" + suffix: _ctc_collect(types, type, integer, batch, suffix),
+    }
 
+
+_LOG_PROBS_STRIDES = [_BATCH * _LABELS, _LABELS, 1]
+_TABLE_STRIDES = [_TIMES * _STATES, _STATES, 1]
+_TABLE_SIZE = _BATCH * _TIMES * _STATES
+# The grid and the threadgroup of the two kernels that fill a table.
+_TABLE_GRID = ((_BATCH * _STATES,), (_STATES,))
+
+
+def _ctc_batch(suffix, type, target, integer):
+    """Returns the arrays of a batch: log-probs, targets, the lengths of both, offsets of targets.
+
+    Args:
+      suffix: the numbers depend on this text.
+    """
     x = generator(suffix).normal(size=(_TIMES, _BATCH, _LABELS))
     x -= np.log(np.exp(x).sum(2, keepdims=True))
     log_probs = of_type(x.reshape(-1), type)
@@ -114,31 +129,38 @@ def _ctc_of_types(type, target, index):
     targets = targets.astype(np.int32 if target == "int" else np.int64)
     lengths = [np.array(_INPUTS, integer), np.array(_TARGETS, integer)]
     offsets = np.cumsum([0, *_TARGETS[:-1]]).astype(integer)
-    given = [log_probs, targets, *lengths, offsets]
+    return [log_probs, targets, *lengths, offsets]
 
-    log_probs_strides = [_BATCH * _LABELS, _LABELS, 1]
-    table_strides = [_TIMES * _STATES, _STATES, 1]
-    table_size = _BATCH * _TIMES * _STATES
-    sizes = [0, _TIMES, max(_TARGETS), _BATCH, 1, *log_probs_strides, *table_strides]
-    sizes = np.array(sizes, integer)
-    grid = ((_BATCH * _STATES,), (_STATES,))
-    loss = Kernel(
+
+def _table_sizes(integer):
+    sizes = [0, _TIMES, max(_TARGETS), _BATCH, 1, *_LOG_PROBS_STRIDES, *_TABLE_STRIDES]
+    return np.array(sizes, integer)
+
+
+def _ctc_loss(types, type, integer, batch):
+    return Kernel(
         f"ctc_loss{types}",
-        [empty(type, _BATCH), empty(type, table_size), *given, sizes],
+        [empty(type, _BATCH), empty(type, _TABLE_SIZE), *batch, _table_sizes(integer)],
         if_float(0, type) | if_float(1, type),
-        *grid,
-    )
-    backward_log_beta = Kernel(
-        f"ctc_loss_backward_log_beta{types}",
-        [empty(type, table_size), *given, sizes],
-        if_float(0, type),
-        *grid,
+        *_TABLE_GRID,
     )
 
-    table = of_type(-abs(generator(suffix + "m").normal(size=table_size)) * 9, type)
+
+def _ctc_log_beta(types, type, integer, batch):
+    return Kernel(
+        f"ctc_loss_backward_log_beta{types}",
+        [empty(type, _TABLE_SIZE), *batch, _table_sizes(integer)],
+        if_float(0, type),
+        *_TABLE_GRID,
+    )
+
+
+def _ctc_collect(types, type, integer, batch, suffix):
+    log_probs, targets, *lengths, offsets = batch
+    table = of_type(-abs(generator(suffix + "m").normal(size=_TABLE_SIZE)) * 9, type)
     sizes = [0, _TIMES, max(_TARGETS), _LABELS, 1]
-    sizes += [*log_probs_strides, *table_strides, *log_probs_strides, 1, 0]
-    backward_collect = Kernel(
+    sizes += [*_LOG_PROBS_STRIDES, *_TABLE_STRIDES, *_LOG_PROBS_STRIDES, 1, 0]
+    return Kernel(
         f"ctc_loss_backward_collect{types}",
         [
             of_type(np.full(log_probs.size, -np.inf), type),
@@ -156,11 +178,6 @@ def _ctc_of_types(type, target, index):
         (_TIMES, _BATCH),
         (_TIMES, 1),
     )
-    return {
-        "ctc_loss" + suffix: loss,
-        "ctc_loss_backward_log_beta" + suffix: backward_log_beta,
-        "ctc_loss_backward_collect" + suffix: backward_collect,
-    }
 
 
 GROUPS = {

@@ -24,8 +24,12 @@ def _folder():
 
 
 @functools.cache
-def wheel(requirement):
-    """Returns the path of a wheel for macOS.  Raises Unavailable."""
+def wheel(requirement: str) -> pathlib.Path:
+    """Returns the path of a wheel for macOS.
+
+    Raises:
+      Unavailable: pip cannot download the wheel, or the given folder lacks it.
+    """
     package, _, version = requirement.partition("==")
     given = os.environ.get("MPS_EMULATOR_WHEELS")
     folder = pathlib.Path(given or _folder())
@@ -42,8 +46,8 @@ def wheel(requirement):
 
 
 @functools.cache
-def libraries(requirement):
-    """Returns the list of metallib.Metallibs of a wheel."""
+def libraries(requirement: str) -> list[metallib.Metallib]:
+    """Returns the Metal libraries of a wheel."""
     with zipfile.ZipFile(wheel(requirement)) as archive:
         name = next(
             n for n in archive.namelist() if n.endswith((".metallib", "libtorch_cpu.dylib"))
@@ -52,7 +56,7 @@ def libraries(requirement):
 
 
 @functools.cache
-def headers(requirement):
+def headers(requirement: str) -> pathlib.Path:
     """Returns a folder with the headers of a wheel."""
     folder = _folder() / requirement
     with zipfile.ZipFile(wheel(requirement)) as archive:
@@ -62,8 +66,12 @@ def headers(requirement):
 
 
 @functools.cache
-def checkout(repository, tag, path):
-    """Returns a file of a repository.  Raises Unavailable."""
+def checkout(repository: str, tag: str, path: str) -> pathlib.Path:
+    """Returns the path of a file of a repository.
+
+    Raises:
+      Unavailable: git cannot reach the repository.
+    """
     folder = _folder() / pathlib.Path(repository).stem
     commands = []
     if not folder.exists():

@@ -5,6 +5,7 @@ import tempfile
 
 import numpy as np
 from mps_emulator.msl import native
+from mps_emulator.msl.kernel import Kernel
 from mps_emulator.msl.native import CompileError, Fatal
 from mps_emulator.msl.pipeline import Program
 from mps_emulator.replay.judge import DTYPES
@@ -23,17 +24,18 @@ class Metal(native.Metal):
     In messages, the first line of a program is therefore line 3.
     """
 
-    def compile(self, source, header=HEADER, **options):
+    def compile(self, source: str, header: str = HEADER, **options) -> native.Library:
         return super().compile(header + source, **options)
 
-    def run(self, source, kernel, *arguments, **options):
+    def run(self, source: str, kernel: str, *arguments, **options) -> None:
         """Compiles a program and runs a kernel once.
 
-        arguments: the arguments of native.Library.run() after `kernel`.
+        Args:
+          arguments, options: the arguments of native.Library.run() after `kernel`.
         """
         self.compile(source).run(kernel, *arguments, **options)
 
-    def refusal(self, source, **options):
+    def refusal(self, source: str, **options) -> str:
         """Returns the diagnostics of a program that the compiler must refuse."""
         try:
             self.compile(source, **options)
@@ -42,8 +44,8 @@ class Metal(native.Metal):
         raise AssertionError("the program was not refused:\n" + source)
 
 
-def kernels_of(source):
-    """Returns what the front end reads from a program, {name: msl.kernel.Kernel}."""
+def kernels_of(source: str) -> dict[str, Kernel]:
+    """Returns the kernels that the front end reads from a program, by name."""
     with tempfile.NamedTemporaryFile("w", suffix=".metal") as file:
         file.write(HEADER + source)
         file.flush()
@@ -51,17 +53,17 @@ def kernels_of(source):
     return {kernel.name: kernel for kernel in kernels}
 
 
-def errors(diagnostics):
-    """Returns the errors in the compiler's output, [(line, column, message)]."""
+def errors(diagnostics: str) -> list[tuple[int, int, str]]:
+    """Returns the line, the column and the message of each error in the compiler's output."""
     found = re.findall(
         r"^program_source:(\d+):(\d+): (?:fatal )?error: (.*)$", diagnostics, re.MULTILINE
     )
     return [(int(line), int(column), text) for line, column, text in found]
 
 
-def uint(*values):
+def uint(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.uint32)
 
 
-def floats(*values):
+def floats(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float32)

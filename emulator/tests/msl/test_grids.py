@@ -9,7 +9,8 @@ import pytest
 def reference(grid, threadgroup):
     """Returns the expected values of all threads, {position in the grid: {attribute: value}}.
 
-    grid, threadgroup: sizes in threads, for x, y and z.
+    Args:
+      grid, threadgroup: sizes in threads, for x, y and z.
     """
     counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
     found = {}

@@ -28,9 +28,10 @@ def _compiled(metal, expressions, element, count, result):
 def map_values(metal, expression, inputs, result, together=()):
     """Evaluates an expression for all elements of its inputs; returns an array.
 
-    inputs:   arrays of one dtype and length, with the values of x, y and z.
-    result:   the NumPy dtype of the result.
-    together: all expressions to compile into one library, including this one.  Calls with the
+    Args:
+      inputs: arrays of one dtype and length, with the values of x, y and z.
+      result: the NumPy dtype of the result.
+      together: all expressions to compile into one library, including this one.  Calls with the
         same `together` compile only once.
     """
     expressions = tuple(together) or (expression,)
@@ -345,7 +346,8 @@ INTEGERS = [name for name in TYPES if name not in ("float", "half", "bool")]
 def integer_cases(bits, signed):
     """Returns {expression of x and y: reference function for Python's integers}.
 
-    bits, signed: the type of x and y.
+    Args:
+      bits, signed: the type of x and y.
     """
     highest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
     mask = (1 << bits) - 1

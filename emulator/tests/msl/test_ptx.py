@@ -55,7 +55,7 @@ kernel void atomics(device atomic_uint *most [[buffer(0)]],
 
 @pytest.fixture
 def emit(front_end, tmp_path):
-    """emit(text, *options) compiles a text to PTX; returns (the PTX, the command's output)."""
+    """emit(text, *options) compiles a text to PTX; returns the PTX and the command's output."""
 
     def run(text, *options):
         done = front_end("ptx", HEADER + text, *options)

@@ -207,7 +207,8 @@ RIGHT = {
 def run(metal, body, constant=False):
     """Runs a kernel with this body.
 
-    constant: whether the kernel has a parameter c in `constant` memory.  The memory of c is the
+    Args:
+      constant: whether the kernel has a parameter c in `constant` memory.  The memory of c is the
         memory of buffer 0.
     """
     parameters = PARAMETERS

@@ -12,7 +12,7 @@ REFUSED = pathlib.Path(__file__).with_name("refused.metal")
 
 
 def read_refused():
-    """Yields the cases of refused.metal, (text, place, words) with the name as id.
+    """Yields the text, the place and the words of each case of refused.metal.
 
     A case begins with `//// name: words`.  The words are a part of the message.  A line with only a
     ^ marks the place of the error: the previous line, at the column of the ^.
