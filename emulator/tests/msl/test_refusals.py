@@ -4,6 +4,7 @@ Each message must name the place of the error, and must not contain words of cla
 """
 
 import pathlib
+import re
 
 import pytest
 from metal import errors
@@ -15,9 +16,11 @@ def read_refused():
     """Yields the text, the place and the words of each case of refused.metal.
 
     A case begins with `//// name: words`.  The words are a part of the message.  A line with only a
-    ^ marks the place of the error: the previous line, at the column of the ^.
+    ^ marks the place of the error: the previous line, at the column of the ^.  A line `// ---- ...`
+    is the heading of a group of cases.
     """
-    for case in REFUSED.read_text().split("//// ")[1:]:
+    cases = re.sub(r"^// ---- .*$", "", REFUSED.read_text(), flags=re.MULTILINE)
+    for case in cases.split("//// ")[1:]:
         title, *lines = case.rstrip().split("\n")
         name, _, words = title.partition(":")
         place, text = None, ""
