@@ -1,10 +1,11 @@
 """Tests that the emulator refuses, with torch's message, what torch's mps kernels refuse on a Mac.
 
-The messages were read from torch's libtorch_cpu.dylib for macOS.  FROM and UNTIL give the releases
-that have a message, if not all supported releases have the message.
+The messages were read from torch's libtorch_cpu.dylib for macOS.
 """
 
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -21,104 +22,195 @@ def eye(dtype):
 
 MINOR = int(torch.__version__.split(".")[1])
 
-# {message: the minor version of the first release of torch 2 that no longer has the message}.
-UNTIL = {"linalg.lu_factor(): MPS doesn't support complex types.": 15}
 
-# {message: the minor version of the first release of torch 2 that has the message}.  Torch 2.13 has
-# all messages that are not in FROM.
-FROM = {
-    "igamma_mps not implemented for Long": 14,
-    "\"histc_mps\" not implemented for 'Bool'": 15,
-    "log_softmax with half to float conversion is not supported on MPS": 15,
-}
+class Refused(NamedTuple):
+    """A call that is refused."""
 
-# Pairs of lines: a part of a message, and a call that is refused with this message.  The table has
-# only some of the messages about dtypes, because oracle.py tests which dtypes torch refuses.  The
-# table has all messages that are not about dtypes.
-REFUSED = """
-Adaptive pool MPS: input sizes must be divisible by output sizes
-    F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3)
-Adaptive pool MPS: output sizes must be divisible by input sizes
-    F.adaptive_avg_pool2d(ones(1, 1, 3, 3), 7)
-Adaptive pool MPS: Input height and width must both be greater than
-    F.adaptive_avg_pool2d(ones(1, 1, 4, 3), (2, 6))
-ConvTranspose 3D with BF16 or FP16 types is not supported on MPS
-    F.conv_transpose3d(ones(1, 2, 3, 3, 3, dtype=torch.half), ones(2, 2, 2, 2, 2, dtype=torch.half))
-Convolution is supported only for Floating types
-    F.conv2d(ones(1, 1, 3, 3, dtype=torch.long), ones(1, 1, 2, 2, dtype=torch.long))
-MPS device does not support linear for non-float inputs
-    F.linear(ones(2, 3, dtype=torch.int), ones(4, 3))
-MPS device does not support linear for non-float weights
-    F.linear(ones(2, 3), ones(4, 3, dtype=torch.int8))
-MPS device does not support linear for non-float bias
-    F.linear(ones(2, 3), ones(4, 3), ones(4, dtype=torch.int))
-_weight_int4pack_mm_mps : expect B to be 4d tensor of int32.
-    torch._weight_int4pack_mm(ones(2, 32), ones(1, 2, 16, dtype=torch.int), 32, ones(1, 8, 2))
-MPS supports tensors with dimensions <= 16, but got 17.
-    ones(*[1] * 17)
-LSTM with projections is not currently supported with MPS.
-    torch.nn.LSTM(4, 4, proj_size=2).to('mps')(ones(3, 1, 4))
-softmax with half to float conversion is not supported on MPS
-    torch._softmax(ones(3, dtype=torch.half), 0, True)
-linalg.lu_factor(): MPS doesn't support complex types.
-    torch.linalg.lu_factor(eye(torch.cfloat))
-normal_kernel_mps not implemented for 'Int'
-    ones(3, dtype=torch.int).normal_()
-Failed to create function state object for: renorm_float2
-    torch.renorm(eye(torch.cfloat), 2, 0, 1)
-scaled_dot_product_attention for MPS does not support dropout.
-    F.scaled_dot_product_attention(*[ones(1, 1, 4, 8)] * 3, dropout_p=0.5)
-bincount is not supported for Bool
-    torch.bincount(ones(3, dtype=torch.bool))
-nextafter_mps not implemented for non-floating types
-    torch.nextafter(*[ones(2, dtype=torch.long)] * 2)
-gcd_mps not implemented for Float
-    torch.gcd(ones(2), ones(2))
-native_dropout_mps: input must be a floating-point or complex tensor, got Long
-    torch.native_dropout(ones(2, dtype=torch.long), 0.5, True)
-scaled_dot_product_attention for MPS does not support dtype Int
-    F.scaled_dot_product_attention(*[ones(1, 1, 4, 8, dtype=torch.int)] * 3)
-expected input and grid to have the same type, but got Float and Half
-    F.grid_sample(ones(1, 1, 4, 4), ones(1, 2, 2, 2, dtype=torch.half))
-expected mask dtype to be Bool but got Int
-    ones(3).masked_fill(ones(3, dtype=torch.int), 1)
-linalg.lu_factor(): MPS doesn't allow pivot == False.
-    torch.linalg.lu_factor(ones(2, 2), pivot=False)
-expected mat1 and mat2 to have the same dtype, but got: float != c10::Half
-    torch.mm(ones(2, 2), ones(2, 2, dtype=torch.half))
-Expected arguments of same type but got Float and Half
-    torch.bmm(ones(2, 2, 2), ones(2, 2, 2, dtype=torch.half))
-Tensor for argument input is on cpu but expected on mps
-    F.linear(torch.ones(2, 2), ones(2, 2))
-Tensor for argument weight is on cpu but expected on mps
-    F.linear(ones(2, 2), torch.ones(2, 2))
-Tensor for argument bias is on cpu but expected on mps
-    F.linear(ones(2, 2), ones(2, 2), torch.ones(2))
-Expected a 'mps' device type for generator but found 'cpu'
-    torch.rand(3, device='mps', generator=torch.Generator())
-input(device='cpu') and weight(device=mps:0')  must be on the same device
-    F.conv2d(torch.ones(1, 3, 8, 8), ones(1, 3, 3, 3))
-and weight type (torch.FloatTensor) should be the same
-    F.conv2d(ones(1, 3, 8, 8), torch.ones(1, 3, 3, 3))
-igamma_mps not implemented for Long
-    torch.igamma(*[ones(2, dtype=torch.long)] * 2)
-"histc_mps" not implemented for 'Bool'
-    torch.histc(ones(3, dtype=torch.bool))
-log_softmax with half to float conversion is not supported on MPS
-    torch._log_softmax(ones(3, dtype=torch.half), 0, True)
-"""
+    message: str  # a part of the message
+    call: Callable[[], object]
+    since: int = 13  # the minor version of the first release of torch 2 that has the message
+    until: int = 99  # the minor version of the first later release that lacks the message
 
 
-@pytest.mark.parametrize("message, call", re.findall(r"^(\S.*)\n +(.+)$", REFUSED, re.MULTILINE))
-def test_refusals_of_a_mac(message, call):
-    if FROM.get(message, 0) <= MINOR < UNTIL.get(message, MINOR + 1):
-        with pytest.raises((RuntimeError, TypeError), match=re.escape(message)):
-            eval(call)
+# The lists have only some of the messages about dtypes, because oracle.py tests which dtypes torch
+# refuses.  They have all messages that are not about dtypes.
+
+DEVICES = [
+    Refused(
+        "Tensor for argument input is on cpu but expected on mps",
+        lambda: F.linear(torch.ones(2, 2), ones(2, 2)),
+    ),
+    Refused(
+        "Tensor for argument weight is on cpu but expected on mps",
+        lambda: F.linear(ones(2, 2), torch.ones(2, 2)),
+    ),
+    Refused(
+        "Tensor for argument bias is on cpu but expected on mps",
+        lambda: F.linear(ones(2, 2), ones(2, 2), torch.ones(2)),
+    ),
+    Refused(
+        "input(device='cpu') and weight(device=mps:0')  must be on the same device",
+        lambda: F.conv2d(torch.ones(1, 3, 8, 8), ones(1, 3, 3, 3)),
+    ),
+    Refused(
+        "and weight type (torch.FloatTensor) should be the same",
+        lambda: F.conv2d(ones(1, 3, 8, 8), torch.ones(1, 3, 3, 3)),
+    ),
+    Refused(
+        "Expected a 'mps' device type for generator but found 'cpu'",
+        lambda: torch.rand(3, device="mps", generator=torch.Generator()),
+    ),
+]
+
+SHAPES = [
+    Refused("MPS supports tensors with dimensions <= 16, but got 17.", lambda: ones(*[1] * 17)),
+    Refused(
+        "Adaptive pool MPS: input sizes must be divisible by output sizes",
+        lambda: F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3),
+    ),
+    Refused(
+        "Adaptive pool MPS: output sizes must be divisible by input sizes",
+        lambda: F.adaptive_avg_pool2d(ones(1, 1, 3, 3), 7),
+    ),
+    Refused(
+        "Adaptive pool MPS: Input height and width must both be greater than",
+        lambda: F.adaptive_avg_pool2d(ones(1, 1, 4, 3), (2, 6)),
+    ),
+    Refused(
+        "_weight_int4pack_mm_mps : expect B to be 4d tensor of int32.",
+        lambda: torch._weight_int4pack_mm(
+            ones(2, 32), ones(1, 2, 16, dtype=torch.int), 32, ones(1, 8, 2)
+        ),
+    ),
+]
+
+OPTIONS = [
+    Refused(
+        "LSTM with projections is not currently supported with MPS.",
+        lambda: torch.nn.LSTM(4, 4, proj_size=2).to("mps")(ones(3, 1, 4)),
+    ),
+    Refused(
+        "scaled_dot_product_attention for MPS does not support dropout.",
+        lambda: F.scaled_dot_product_attention(*[ones(1, 1, 4, 8)] * 3, dropout_p=0.5),
+    ),
+    Refused(
+        "linalg.lu_factor(): MPS doesn't allow pivot == False.",
+        lambda: torch.linalg.lu_factor(ones(2, 2), pivot=False),
+    ),
+    Refused(
+        "softmax with half to float conversion is not supported on MPS",
+        lambda: torch._softmax(ones(3, dtype=torch.half), 0, True),
+    ),
+    Refused(
+        "log_softmax with half to float conversion is not supported on MPS",
+        lambda: torch._log_softmax(ones(3, dtype=torch.half), 0, True),
+        since=15,
+    ),
+]
+
+TWO_DTYPES = [
+    Refused(
+        "expected input and grid to have the same type, but got Float and Half",
+        lambda: F.grid_sample(ones(1, 1, 4, 4), ones(1, 2, 2, 2, dtype=torch.half)),
+    ),
+    Refused(
+        "expected mat1 and mat2 to have the same dtype, but got: float != c10::Half",
+        lambda: torch.mm(ones(2, 2), ones(2, 2, dtype=torch.half)),
+    ),
+    Refused(
+        "Expected arguments of same type but got Float and Half",
+        lambda: torch.bmm(ones(2, 2, 2), ones(2, 2, 2, dtype=torch.half)),
+    ),
+]
+
+ONE_DTYPE = [
+    # Matrices and linear algebra.
+    Refused(
+        "MPS device does not support linear for non-float inputs",
+        lambda: F.linear(ones(2, 3, dtype=torch.int), ones(4, 3)),
+    ),
+    Refused(
+        "MPS device does not support linear for non-float weights",
+        lambda: F.linear(ones(2, 3), ones(4, 3, dtype=torch.int8)),
+    ),
+    Refused(
+        "MPS device does not support linear for non-float bias",
+        lambda: F.linear(ones(2, 3), ones(4, 3), ones(4, dtype=torch.int)),
+    ),
+    Refused(
+        "linalg.lu_factor(): MPS doesn't support complex types.",
+        lambda: torch.linalg.lu_factor(eye(torch.cfloat)),
+        until=15,
+    ),
+    # Networks.
+    Refused(
+        "Convolution is supported only for Floating types",
+        lambda: F.conv2d(ones(1, 1, 3, 3, dtype=torch.long), ones(1, 1, 2, 2, dtype=torch.long)),
+    ),
+    Refused(
+        "ConvTranspose 3D with BF16 or FP16 types is not supported on MPS",
+        lambda: F.conv_transpose3d(
+            ones(1, 2, 3, 3, 3, dtype=torch.half), ones(2, 2, 2, 2, 2, dtype=torch.half)
+        ),
+    ),
+    Refused(
+        "scaled_dot_product_attention for MPS does not support dtype Int",
+        lambda: F.scaled_dot_product_attention(*[ones(1, 1, 4, 8, dtype=torch.int)] * 3),
+    ),
+    Refused(
+        "native_dropout_mps: input must be a floating-point or complex tensor, got Long",
+        lambda: torch.native_dropout(ones(2, dtype=torch.long), 0.5, True),
+    ),
+    # Functions of each element.
+    Refused(
+        "nextafter_mps not implemented for non-floating types",
+        lambda: torch.nextafter(*[ones(2, dtype=torch.long)] * 2),
+    ),
+    Refused("gcd_mps not implemented for Float", lambda: torch.gcd(ones(2), ones(2))),
+    Refused(
+        "igamma_mps not implemented for Long",
+        lambda: torch.igamma(*[ones(2, dtype=torch.long)] * 2),
+        since=14,
+    ),
+    Refused(
+        "Failed to create function state object for: renorm_float2",
+        lambda: torch.renorm(eye(torch.cfloat), 2, 0, 1),
+    ),
+    # Counts, masks and random numbers.
+    Refused(
+        "bincount is not supported for Bool", lambda: torch.bincount(ones(3, dtype=torch.bool))
+    ),
+    Refused(
+        "\"histc_mps\" not implemented for 'Bool'",
+        lambda: torch.histc(ones(3, dtype=torch.bool)),
+        since=15,
+    ),
+    Refused(
+        "expected mask dtype to be Bool but got Int",
+        lambda: ones(3).masked_fill(ones(3, dtype=torch.int), 1),
+    ),
+    Refused(
+        "normal_kernel_mps not implemented for 'Int'", lambda: ones(3, dtype=torch.int).normal_()
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(refused, id=refused.message)
+        for refused in [*DEVICES, *SHAPES, *OPTIONS, *TWO_DTYPES, *ONE_DTYPE]
+    ],
+)
+def test_refusals_of_a_mac(refused):
+    if refused.since <= MINOR < refused.until:
+        with pytest.raises((RuntimeError, TypeError), match=re.escape(refused.message)):
+            refused.call()
         return
     try:
-        eval(call)
+        refused.call()
     except (RuntimeError, TypeError) as error:  # an error with another message is allowed
-        assert message not in str(error)
+        assert refused.message not in str(error)
 
 
 def test_calls_like_the_refused_ones_are_accepted():

@@ -1,6 +1,5 @@
-// The conditions, texts and kinds of the errors were read from
-// libtorch_cpu.dylib.  An entry can name the release of torch that first has
-// the refusal, and the release that first lacks it.
+// The conditions, texts and kinds of the errors were read from torch's library
+// for macOS, libtorch_cpu.dylib.
 #include "torch/refusals.h"
 
 #include <ATen/ops/result_type.h>
@@ -165,14 +164,22 @@ const std::unordered_map<std::string_view, Check> &Checks() {
 
 enum class Error { kRuntime, kNotImplemented, kType };
 
+// The releases of torch, 2.`from` and later but before 2.`until`, that have a
+// refusal.
+struct Releases {
+  int from = 13;
+  int until = 99;
+};
+constexpr Releases From(int minor) { return {.from = minor}; }
+constexpr Releases Until(int minor) { return {.until = minor}; }
+
 struct Refusal {
   std::string_view operators;  // names; in-place variants are included
   const char *argument;        // "": the promoted type of `self` and `other`
   bool (*takes)(ScalarType);
   Error error;
   std::string text;  // {} stands for the type's name
-  int from = 13;     // the first minor release of torch 2 that refuses
-  int until = 99;    // the first later release that accepts
+  Releases releases = {};
 };
 
 template <ScalarType wanted>
@@ -204,166 +211,187 @@ bool IsMask(ScalarType type) {
   return type == ScalarType::Bool || type == ScalarType::Byte;
 }
 
+// If several entries refuse a call, the first one gives the error.
 const std::vector<Refusal> kRefusals = {
-    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
-     "self", &Is<ScalarType::Float>, Error::kRuntime,
-     "histogram is only supported for float32", 13, 15},
-    {"_linalg_det _linalg_slogdet linalg_lu linalg_lu_factor_ex", "A", &IsReal,
-     Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types.",
-     13, 15},
-    {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
-     "linalg_lu_factor_ex",
-     "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg.lu_factor(): MPS only supports floats.", 13, 14},
-    {"_log_softmax", "self", &IsReal, Error::kNotImplemented,
-     "log_softmax for complex is not supported for MPS", 13, 15},
-    {"_log_softmax", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
-     "log_softmax for bool is not supported for MPS", 13, 15},
-    {"_softmax", "self", &IsFloating, Error::kRuntime,
-     "softmax only supported for floating types", 13, 15},
-    {"_upsample_bicubic2d_aa", "self", &IsFloating, Error::kRuntime,
-     "_upsample_bicubic2d_aa_out_mps only supports floating-point dtypes"},
-    {"_upsample_bilinear2d_aa", "self", &IsFloating, Error::kRuntime,
-     "_upsample_bilineard2d_aa_out_mps only supports floating-point dtypes"},
+    // ---- Linear algebra
     {"addbmm baddbmm", "batch1", &IsProduct, Error::kRuntime,
      "MPS device does not support addbmm or baddbmm for this input type"},
     {"addr", "self", &IsFloatOrComplexOnMps, Error::kRuntime,
      "MPS device does not support addr for non-float input"},
-    {"avg_pool2d", "self", &IsReal, Error::kNotImplemented,
-     "Not implemented for complex"},
-    {"bitwise_left_shift", "", &IsIntegral, Error::kNotImplemented,
-     "bitwise_left_shift not implemented for {}"},
-    {"bitwise_right_shift", "", &IsIntegral, Error::kNotImplemented,
-     "bitwise_right_shift not implemented for {}"},
     {"cholesky_inverse", "self", &Is<ScalarType::Float>, Error::kRuntime,
      "cholesky_inverse: MPS only supports float type!"},
-    {"frac", "self", &IsFloating, Error::kRuntime,
-     "frac_out_mps is only implemented for floating types"},
-    {"gcd", "", &IsIntegral, Error::kNotImplemented,
-     "gcd_mps not implemented for {}"},
-    {"grid_sampler_2d", "input", &IsReal, Error::kNotImplemented,
-     "grid_sampler_2d is not supported for complex on MPS"},
-    {"huber_loss", "self", &IsReal, Error::kNotImplemented,
-     "huber_loss for complex is not supported for MPS"},
-    {"huber_loss smooth_l1_loss", "self", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "MPS doesn't know how to do square_i64"},
-    {"index_reduce", "self", &IsNot<ScalarType::Long>, Error::kRuntime,
-     "index_reduce for MPS does not support torch.long dtype"},
-    {"index_reduce", "self", &IsNot<ScalarType::ComplexFloat>, Error::kRuntime,
-     "index_reduce for MPS does not support torch.cfloat dtype"},
-    {"lcm", "", &IsIntegral, Error::kNotImplemented,
-     "lcm_mps not implemented for {}"},
-    {"linalg_inv_ex", "A", &IsReal, Error::kRuntime,
-     "linalg_inv: not supported for complex types yet!"},
-    {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg_qr: MPS currently supports float32 only", 13, 14},
-    {"linalg_solve_triangular triangular_solve", "self", &Is<ScalarType::Float>,
-     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!", 13,
-     15},
-    {"masked_fill", "mask", &Is<ScalarType::Bool>, Error::kRuntime,
-     "expected mask dtype to be Bool but got {}"},
-    {"masked_scatter", "mask", &IsMask, Error::kRuntime,
-     "masked_scatter: expected BoolTensor or ByteTensor for mask"},
-    {"max_pool2d_with_indices", "self", &IsReal, Error::kNotImplemented,
-     "Max pooling for complex is not supported for MPS"},
-    {"mish", "self", &IsReal, Error::kNotImplemented,
-     "Mish for complex is not supported for MPS", 13, 14},
-    {"mse_loss", "self", &IsFloating, Error::kRuntime,
-     "mse_loss_out_mps: only defined for floating types", 13, 14},
-    {"native_batch_norm", "input", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "Long batch norm is not supported with MPS", 13,
-     14},
-    {"native_batch_norm", "input", &IsReal, Error::kNotImplemented,
-     "Batch norm for complex is not supported for MPS", 13, 14},
-    {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "Not implemented for long on MPS"},
-    {"nextafter", "", &IsFloating, Error::kType,
-     "nextafter_mps not implemented for non-floating types"},
-    {"nll_loss_forward nll_loss2d_forward", "self", &IsReal,
-     Error::kNotImplemented, "nlld_loss for complex is not supported for MPS",
-     13, 15},
-    {"random", "self", &IsReal, Error::kRuntime,
-     "random_mps handles only integral, floating-point and boolean types"},
-    {"relu", "self", &IsReal, Error::kRuntime,
-     "relu is not supported for complex types", 13, 15},
-    // torch's Metal library lacks the function renorm_float2.
-    {"renorm", "self", &IsReal, Error::kRuntime,
-     "Failed to create function state object for: renorm_float2"},
-    {"softplus", "self", &IsNot<ScalarType::Long>, Error::kNotImplemented,
-     "Not implemented for long", 13, 15},
-    {"special_xlog1py", "", &IsReal, Error::kType,
-     "xlog1py_mps not implemented for non-floating types"},
-    {"upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
-     "upsample_nearest1d upsample_nearest2d",
-     "self", &IsReal, Error::kRuntime,
-     "upsample for MPS does not support complex inputs", 13, 15},
-    // torch 2.14 or 2.15 added the following refusals.
-    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
-     "self", &IsFloatOnMps, Error::kNotImplemented,
-     "\"histogram_mps\" not implemented for '{}'", 15},
+    {"geqrf", "self", &Is<ScalarType::Float>, Error::kRuntime,
+     "geqrf: MPS currently supports float32 only", From(14)},
+    {"linalg_cholesky_ex", "self", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.cholesky: MPS supports float32 and complex64, but got {}",
+     From(14)},
+    {"linalg_cross", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
+     "linalg.cross: not implemented for 'Bool'", From(14)},
+    {"_linalg_det _linalg_slogdet linalg_lu linalg_lu_factor_ex", "A", &IsReal,
+     Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types.",
+     Until(15)},
+    {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
+     "linalg_lu_factor_ex",
+     "A", &Is<ScalarType::Float>, Error::kRuntime,
+     "linalg.lu_factor(): MPS only supports floats.", Until(14)},
     {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
      "linalg_lu_factor_ex",
      "A", &IsFloatOrComplexFloat, Error::kRuntime,
      "linalg.lu_factor(): MPS supports float32 and complex64 inputs, got {}",
-     15},
-    {"_linalg_solve_ex", "A", &IsReal, Error::kRuntime,
-     "linalg.lu_factor(): MPS doesn't support complex types.", 14, 15},
-    {"_linalg_svd", "A", &IsFloatOrComplexFloat, Error::kRuntime,
-     "linalg.svd: the MPS backend supports only float32 and complex64. Got {}. "
-     "Move the tensor to CPU for other dtypes.",
-     14},
-    {"_log_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
-     "log_softmax not implemented on MPS for {}", 15},
-    {"_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
-     "softmax not implemented on MPS for {}", 15},
-    {"adaptive_max_pool2d", "self", &IsReal, Error::kNotImplemented,
-     "Adaptive max pooling for complex is not supported for MPS", 14},
-    {"addcmul", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
-     "addcmul_mps not implemented for 'Bool'", 15},
-    {"bernoulli", "self", &IsReal, Error::kNotImplemented,
-     "bernoulli is not implemented for complex types on MPS", 15},
-    {"_cummax_helper", "self", &IsReal, Error::kRuntime,
-     "\"cummax\" not implemented for '{}'", 14},
-    {"_cummin_helper", "self", &IsReal, Error::kRuntime,
-     "\"cummin\" not implemented for '{}'", 14},
-    {"geqrf", "self", &Is<ScalarType::Float>, Error::kRuntime,
-     "geqrf: MPS currently supports float32 only", 14},
-    {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
-     "geqrf: MPS currently supports float32 only", 14},
-    {"histc", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
-     "\"histc_mps\" not implemented for '{}'", 15},
-    {"igamma", "", &IsFloating, Error::kType,
-     "igamma_mps not implemented for {}", 14},
-    {"igammac", "", &IsFloating, Error::kType,
-     "igammac_mps not implemented for {}", 14},
-    {"kthvalue", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
-     "kthvalue_mps not implemented for {}", 14},
-    {"linalg_cholesky_ex", "self", &IsFloatOrComplexFloat, Error::kRuntime,
-     "linalg.cholesky: MPS supports float32 and complex64, but got {}", 14},
-    {"linalg_cross", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
-     "linalg.cross: not implemented for 'Bool'", 14},
+     From(15)},
+    {"linalg_inv_ex", "A", &IsReal, Error::kRuntime,
+     "linalg_inv: not supported for complex types yet!"},
     {"linalg_lu_solve", "LU", &Is<ScalarType::Float>, Error::kRuntime,
-     "linalg.lu_solve(): MPS only supports float32.", 14, 15},
+     "linalg.lu_solve(): MPS only supports float32.", Releases{14, 15}},
     {"linalg_lu_solve", "LU", &IsFloatOrComplexFloat, Error::kRuntime,
-     "linalg.lu_solve(): MPS only supports float32 and complex64, got {}", 15},
+     "linalg.lu_solve(): MPS only supports float32 and complex64, got {}",
+     From(15)},
+    {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
+     "linalg_qr: MPS currently supports float32 only", Until(14)},
+    {"linalg_qr", "A", &Is<ScalarType::Float>, Error::kRuntime,
+     "geqrf: MPS currently supports float32 only", From(14)},
+    {"_linalg_solve_ex", "A", &IsReal, Error::kRuntime,
+     "linalg.lu_factor(): MPS doesn't support complex types.",
+     Releases{14, 15}},
+    {"linalg_solve_triangular triangular_solve", "self", &Is<ScalarType::Float>,
+     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!",
+     Until(15)},
     {"linalg_solve_triangular triangular_solve", "self", &IsFloatOrComplexFloat,
      Error::kRuntime,
      "linalg.solve_triangular(): MPS only supports float32 and complex64, got "
      "{}",
-     15},
-    {"logaddexp2", "", &IsFloating, Error::kNotImplemented,
-     "\"logaddexp2_mps\" not implemented for '{}'", 14},
-    {"median nanmedian", "self", &IsFloatOnMpsOrIntegral,
-     Error::kNotImplemented, "median_mps not implemented for {}", 14},
-    {"native_batch_norm", "input", &IsFloating, Error::kNotImplemented,
-     "batch_norm is not implemented for {} on MPS", 14},
+     From(15)},
+    {"_linalg_svd", "A", &IsFloatOrComplexFloat, Error::kRuntime,
+     "linalg.svd: the MPS backend supports only float32 and complex64. Got {}. "
+     "Move the tensor to CPU for other dtypes.",
+     From(14)},
+
+    // ---- Softmax and losses
+    {"huber_loss", "self", &IsReal, Error::kNotImplemented,
+     "huber_loss for complex is not supported for MPS"},
+    {"huber_loss smooth_l1_loss", "self", &IsNot<ScalarType::Long>,
+     Error::kNotImplemented, "MPS doesn't know how to do square_i64"},
+    {"_log_softmax", "self", &IsReal, Error::kNotImplemented,
+     "log_softmax for complex is not supported for MPS", Until(15)},
+    {"_log_softmax", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
+     "log_softmax for bool is not supported for MPS", Until(15)},
+    {"_log_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
+     "log_softmax not implemented on MPS for {}", From(15)},
+    {"mse_loss", "self", &IsFloating, Error::kRuntime,
+     "mse_loss_out_mps: only defined for floating types", Until(14)},
+    {"nll_loss_forward nll_loss2d_forward", "self", &IsReal,
+     Error::kNotImplemented, "nlld_loss for complex is not supported for MPS",
+     Until(15)},
     {"nll_loss_forward nll_loss2d_forward", "self", &IsFloating,
-     Error::kNotImplemented, "nll_loss is not implemented for {} on MPS", 15},
+     Error::kNotImplemented, "nll_loss is not implemented for {} on MPS",
+     From(15)},
+    {"_softmax", "self", &IsFloating, Error::kRuntime,
+     "softmax only supported for floating types", Until(15)},
+    {"_softmax", "self", &IsFloatOnMps, Error::kNotImplemented,
+     "softmax not implemented on MPS for {}", From(15)},
+
+    // ---- Pooling, sampling and normalization
+    {"adaptive_max_pool2d", "self", &IsReal, Error::kNotImplemented,
+     "Adaptive max pooling for complex is not supported for MPS", From(14)},
+    {"avg_pool2d", "self", &IsReal, Error::kNotImplemented,
+     "Not implemented for complex"},
+    {"grid_sampler_2d", "input", &IsReal, Error::kNotImplemented,
+     "grid_sampler_2d is not supported for complex on MPS"},
+    {"max_pool2d_with_indices", "self", &IsReal, Error::kNotImplemented,
+     "Max pooling for complex is not supported for MPS"},
+    {"native_batch_norm", "input", &IsNot<ScalarType::Long>,
+     Error::kNotImplemented, "Long batch norm is not supported with MPS",
+     Until(14)},
+    {"native_batch_norm", "input", &IsReal, Error::kNotImplemented,
+     "Batch norm for complex is not supported for MPS", Until(14)},
+    {"native_batch_norm", "input", &IsFloating, Error::kNotImplemented,
+     "batch_norm is not implemented for {} on MPS", From(14)},
+    {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
+     Error::kNotImplemented, "Not implemented for long on MPS"},
+    {"upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
+     "upsample_nearest1d upsample_nearest2d",
+     "self", &IsReal, Error::kRuntime,
+     "upsample for MPS does not support complex inputs", Until(15)},
+    {"_upsample_bicubic2d_aa", "self", &IsFloating, Error::kRuntime,
+     "_upsample_bicubic2d_aa_out_mps only supports floating-point dtypes"},
+    {"_upsample_bilinear2d_aa", "self", &IsFloating, Error::kRuntime,
+     "_upsample_bilineard2d_aa_out_mps only supports floating-point dtypes"},
+
+    // ---- Activations
+    {"mish", "self", &IsReal, Error::kNotImplemented,
+     "Mish for complex is not supported for MPS", Until(14)},
+    {"relu", "self", &IsReal, Error::kRuntime,
+     "relu is not supported for complex types", Until(15)},
+    {"softplus", "self", &IsNot<ScalarType::Long>, Error::kNotImplemented,
+     "Not implemented for long", Until(15)},
     {"softplus", "self", &IsFloating, Error::kNotImplemented,
-     "softplus not implemented for {}", 15},
+     "softplus not implemented for {}", From(15)},
+
+    // ---- Functions of each element
+    {"addcmul", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
+     "addcmul_mps not implemented for 'Bool'", From(15)},
+    {"bitwise_left_shift", "", &IsIntegral, Error::kNotImplemented,
+     "bitwise_left_shift not implemented for {}"},
+    {"bitwise_right_shift", "", &IsIntegral, Error::kNotImplemented,
+     "bitwise_right_shift not implemented for {}"},
+    {"frac", "self", &IsFloating, Error::kRuntime,
+     "frac_out_mps is only implemented for floating types"},
+    {"gcd", "", &IsIntegral, Error::kNotImplemented,
+     "gcd_mps not implemented for {}"},
+    {"igamma", "", &IsFloating, Error::kType,
+     "igamma_mps not implemented for {}", From(14)},
+    {"igammac", "", &IsFloating, Error::kType,
+     "igammac_mps not implemented for {}", From(14)},
+    {"lcm", "", &IsIntegral, Error::kNotImplemented,
+     "lcm_mps not implemented for {}"},
+    {"logaddexp2", "", &IsFloating, Error::kNotImplemented,
+     "\"logaddexp2_mps\" not implemented for '{}'", From(14)},
+    {"nextafter", "", &IsFloating, Error::kType,
+     "nextafter_mps not implemented for non-floating types"},
+    // torch's Metal library lacks the function renorm_float2.
+    {"renorm", "self", &IsReal, Error::kRuntime,
+     "Failed to create function state object for: renorm_float2"},
+    {"special_xlog1py", "", &IsReal, Error::kType,
+     "xlog1py_mps not implemented for non-floating types"},
+
+    // ---- Order, counts and reductions
+    {"_cummax_helper", "self", &IsReal, Error::kRuntime,
+     "\"cummax\" not implemented for '{}'", From(14)},
+    {"_cummin_helper", "self", &IsReal, Error::kRuntime,
+     "\"cummin\" not implemented for '{}'", From(14)},
+    {"histc", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
+     "\"histc_mps\" not implemented for '{}'", From(15)},
+    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
+     "self", &Is<ScalarType::Float>, Error::kRuntime,
+     "histogram is only supported for float32", Until(15)},
+    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
+     "self", &IsFloatOnMps, Error::kNotImplemented,
+     "\"histogram_mps\" not implemented for '{}'", From(15)},
+    {"kthvalue", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
+     "kthvalue_mps not implemented for {}", From(14)},
+    {"median nanmedian", "self", &IsFloatOnMpsOrIntegral,
+     Error::kNotImplemented, "median_mps not implemented for {}", From(14)},
+
+    // ---- Indices and masks
+    {"index_reduce", "self", &IsNot<ScalarType::Long>, Error::kRuntime,
+     "index_reduce for MPS does not support torch.long dtype"},
+    {"index_reduce", "self", &IsNot<ScalarType::ComplexFloat>, Error::kRuntime,
+     "index_reduce for MPS does not support torch.cfloat dtype"},
+    {"masked_fill", "mask", &Is<ScalarType::Bool>, Error::kRuntime,
+     "expected mask dtype to be Bool but got {}"},
+    {"masked_scatter", "mask", &IsMask, Error::kRuntime,
+     "masked_scatter: expected BoolTensor or ByteTensor for mask"},
+
+    // ---- Random numbers
+    {"bernoulli", "self", &IsReal, Error::kNotImplemented,
+     "bernoulli is not implemented for complex types on MPS", From(15)},
+    {"random", "self", &IsReal, Error::kRuntime,
+     "random_mps handles only integral, floating-point and boolean types"},
 };
 
-using Table = std::unordered_multimap<std::string_view, const Refusal *>;
+// The refusals of each operator, in the order of kRefusals.
+using Table =
+    std::unordered_map<std::string_view, std::vector<const Refusal *>>;
 
 Table ByOperator() {
   Table table;
@@ -371,7 +399,7 @@ Table ByOperator() {
     std::string_view rest = refusal.operators;
     while (!rest.empty()) {
       std::string_view name = rest.substr(0, rest.find(' '));
-      table.emplace(name, &refusal);
+      table[name].push_back(&refusal);
       rest.remove_prefix(std::min(rest.size(), name.size() + 1));
     }
   }
@@ -393,10 +421,12 @@ void CheckDtypes(std::string_view name, const Call &call) {
   static const auto *table = new Table(ByOperator());
   name.remove_prefix(name.find("::") + 2);
   if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
-  auto [begin, end] = table->equal_range(name);
-  for (auto found = begin; found != end; ++found) {
-    const Refusal &refusal = *found->second;
-    if (!TORCH_AT_LEAST(refusal.from) || TORCH_AT_LEAST(refusal.until))
+  auto found = table->find(name);
+  if (found == table->end()) return;
+  for (const Refusal *entry : found->second) {
+    const Refusal &refusal = *entry;
+    if (!TORCH_AT_LEAST(refusal.releases.from) ||
+        TORCH_AT_LEAST(refusal.releases.until))
       continue;
     ScalarType type = TypeOf(refusal.argument, call);
     if (type == ScalarType::Undefined || refusal.takes(type)) continue;
