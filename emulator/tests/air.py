@@ -50,6 +50,9 @@ def bitcode(text: str) -> bytes:
 def metallib(kernels: dict[str, str]) -> bytes:
     """Returns the content of a .metallib.
 
+    This function does not use metallib.write(), so that a mistake of the package about the
+    container makes a test fail.
+
     Args:
       kernels: {name of a kernel: the text of its module}.
     """

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 
+import bfloat
 import numpy as np
 from apple import mlx, pytorch
 from apple.kernel import Group, Kernel
@@ -71,9 +72,7 @@ def differences(apple: Sequence[np.ndarray], ours: Sequence[np.ndarray], kernel:
 
 
 def _is_nan(array, type):
-    if type == "bfloat16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return np.isnan(array)
+    return np.isnan(bfloat.to_floats(array) if type == "bfloat16" else array)
 
 
 def compare(

@@ -147,7 +147,7 @@ CASES = {
     "buffer of an argument buffer without useResource": (
         planted("missing useResource"),
         {},
-        ["kernel 'increment_behind' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],
+        ["kernel 'increment_by_address' accessed byte 0 of MTLBuffer #", "Call useResource:usage:"],
     ),
     "write to contents of a freed buffer": (
         planted("use after free"),

@@ -86,7 +86,8 @@ def tables(kernels: Sequence[Kernel]) -> str:
     lines = [""]
     for number, kernel in enumerate(kernels):
         lines += _array("parameter", f"parameters_{number}", map(_parameter, kernel.parameters))
-    lines += _array("kernel", "kernels", [_kernel(*pair) for pair in enumerate(kernels)])
+    rows = [_kernel(number, kernel) for number, kernel in enumerate(kernels)]
+    lines += _array("kernel", "kernels", rows)
     lines += [
         'extern "C" __attribute__((visibility("default")))',
         "const mps_emulator_msl_module mps_emulator_msl_description = {",

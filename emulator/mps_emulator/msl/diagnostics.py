@@ -157,9 +157,8 @@ def render(diagnostics: Sequence[Diagnostic], source_map: SourceMap) -> str:
       source_map: has the original lines.
     """
     lines = []
-    errors = 0
+    errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     for diagnostic in diagnostics:
-        errors += diagnostic.severity == "error"
         for part in [diagnostic] + diagnostic.notes:
             lines.append(f"{part.location}: {part.severity}: {part.message}")
             text = source_map.text_line(part.location)

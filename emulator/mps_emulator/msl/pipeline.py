@@ -154,22 +154,18 @@ class Program:
           ToolError: see `analyse`; or NVIDIA's GPUs lack a feature that the program uses.
         """
         text, kernels = self.analyse()
-        kind = (self.clang, gpu)
         with _scratch_folder(output) as folder:
             source = _write(folder, _PARSED_FILE, self._ptx_text(text, kernels))
             ir = os.path.join(folder, "program.ll")
             self._compile(
                 toolchain.nvptx_ir_command(
-                    *kind, self.fast_math, source, ir, libdevice, whole_simdgroups
+                    self.clang, gpu, self.fast_math, source, ir, libdevice, whole_simdgroups
                 )
             )
             with open(ir, encoding="utf-8") as file:
                 finished = nvptx.finish(file.read(), kernels)
-            self._compile(
-                toolchain.ptx_command(
-                    *kind, self.fast_math, _write(folder, "finished.ll", finished), output
-                )
-            )
+            finished = _write(folder, "finished.ll", finished)
+            self._compile(toolchain.ptx_command(self.clang, gpu, self.fast_math, finished, output))
         return kernels
 
     def build_metallib(self, output: str) -> list[Kernel]:

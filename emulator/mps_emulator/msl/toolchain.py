@@ -17,7 +17,6 @@ IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
 # address spaces differ between versions.
 CLANG_VERSION = 19
 
-
 # torch compiles for version 3.2 of Metal's language on macOS 15.  This version is based on C++14.
 _METAL_VERSION = "-D__METAL_VERSION__=320"
 _CPLUSPLUS = "-std=c++14"

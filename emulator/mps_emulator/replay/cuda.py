@@ -66,8 +66,8 @@ class Gpu(Driver):
 
     def copy(self, source: int, begin: int, destination: int, to: int, size: int) -> None:
         if size:
-            addresses = destination + to, source + begin
-            self.call("cuMemcpyDtoDAsync_v2", *addresses, size, self._stream)
+            to, begin = destination + to, source + begin
+            self.call("cuMemcpyDtoDAsync_v2", to, begin, size, self._stream)
 
     def dispatch(self, command: dict, buffers: dict[int, int]) -> None:
         launch = self._launches.get(id(command))

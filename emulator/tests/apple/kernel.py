@@ -2,10 +2,11 @@
 
 import dataclasses
 
+import bfloat
 import numpy as np
 
 # {name of a type in the names of mlx's kernels: (its name in Metal, NumPy's dtype)}.  NumPy has no
-# bfloat: an array of bfloats has the dtype uint16.
+# bfloat, see bfloat.py.
 TYPES = {
     "bool_": ("bool", np.bool_),
     "uint8": ("uint8_t", np.uint8),
@@ -63,14 +64,7 @@ def generator(name: str) -> np.random.Generator:
 
 def of_type(x: np.ndarray, type: str) -> np.ndarray:
     """Converts an array of floats to one of FLOATS."""
-    return _to_bfloat(x) if type == "bfloat16" else x.astype(TYPES[type][1])
-
-
-def _to_bfloat(x):
-    """Returns the bits of the bfloats nearest to floats, an array of uint16."""
-    bits = x.astype(np.float32).view(np.uint32)
-    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
+    return bfloat.from_floats(x) if type == "bfloat16" else x.astype(TYPES[type][1])
 
 
 def values(

@@ -34,8 +34,10 @@ def _unary():
         "Abs ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Exp Expm1 Floor Log Log2"
         " Log10 Log1p Negative Sigmoid Erf ErfInv Sign Sin Sinh Square Sqrt Rsqrt Tan Tanh Round"
     ).split():
-        of_integers = operation in ("Abs", "Ceil", "Floor", "Negative", "Sign", "Square")
-        for type in FLOATS + INTEGERS * of_integers:
+        types = FLOATS
+        if operation in ("Abs", "Ceil", "Floor", "Negative", "Sign", "Square"):
+            types += INTEGERS
+        for type in types:
             metal = TYPES[type][0]
             name = f"v_{operation}{type}{type}"
             buffers = [values(name, type, COUNT), empty(type, COUNT), number("u4", COUNT)]

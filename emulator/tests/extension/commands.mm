@@ -179,8 +179,7 @@ void WaitForTheLastOfAChain(bool right) {
   id<MTLCommandBuffer> second = AfterAnIncrement(x, right);
   EncodeOn(second, "increment", {BufferOf(y)});
   Finish(second);
-  id<MTLCommandBuffer> third =
-      [[MetalDevice() newCommandQueue] commandBuffer];
+  id<MTLCommandBuffer> third = [[MetalDevice() newCommandQueue] commandBuffer];
   EncodeOn(third, "increment", {BufferOf(x)});
   Finish(third);
   torch::mps::synchronize();
@@ -309,7 +308,7 @@ void UnretainedBuffer(bool right) {
 
 // The kernel reads the address of its buffer from another buffer.  Metal does
 // not see this use, so the encoder must call useResource:usage:.
-void BufferBehindAnother(bool right) {
+void BufferOfAnArgumentBuffer(bool right) {
   id<MTLBuffer> x = [MetalDevice() newBufferWithLength:256 options:0];
   auto *contents = static_cast<float *>([x contents]);
   contents[63] = 3;
@@ -321,7 +320,7 @@ void BufferBehindAnother(bool right) {
   id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
   if (right)
     [encoder useResource:x usage:MTLResourceUsageRead | MTLResourceUsageWrite];
-  Encode(encoder, "increment_behind", {arguments});
+  Encode(encoder, "increment_by_address", {arguments});
   [encoder endEncoding];
   Finish(commands);
   TORCH_CHECK(contents[63] == 4, "the kernel did not increment the buffer");
@@ -359,7 +358,8 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
     {"buffer released without retained references", UnretainedBuffer},
-    {"buffer of an argument buffer without useResource", BufferBehindAnother},
+    {"buffer of an argument buffer without useResource",
+     BufferOfAnArgumentBuffer},
     {"write to contents of a freed buffer", StaleContents},
     {"write beyond the end of contents", ContentsOverrun},
 };

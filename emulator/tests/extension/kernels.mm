@@ -55,7 +55,7 @@ kernel void through_threadgroup(device float *x, threadgroup float *s,
 struct Arguments {
   device float *x;
 };
-kernel void increment_behind(constant Arguments &arguments,
+kernel void increment_by_address(constant Arguments &arguments,
                              uint i [[thread_position_in_grid]]) {
   arguments.x[i] += 1;
 }

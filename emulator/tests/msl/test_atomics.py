@@ -27,7 +27,7 @@ ATOMIC_OPERATIONS = {
 @pytest.mark.parametrize("space", ATOMIC_SPACES)
 @pytest.mark.parametrize("name", ["int", "uint"])
 def test_integer_atomics(metal, space, name):
-    before, behind = ATOMIC_SPACES[space]
+    before, after = ATOMIC_SPACES[space]
     library = metal.compile(
         f"using T = {name}; using A = atomic_{name};\n"
         "#define COPY(to, from) if (i == 0) atomic_store_explicit(to, \\\n"
@@ -35,7 +35,7 @@ def test_integer_atomics(metal, space, name):
         + "".join(
             f"kernel void fetch_{key}(device A *d, device const T *v, device T *old,\n"
             f"    uint i [[thread_position_in_grid]]) {{ {before}\n"
-            f"  old[i] = atomic_fetch_{key}_explicit(a, v[i], memory_order_relaxed); {behind} }}\n"
+            f"  old[i] = atomic_fetch_{key}_explicit(a, v[i], memory_order_relaxed); {after} }}\n"
             for key in ATOMIC_OPERATIONS
         )
     )

@@ -3,6 +3,7 @@
 import functools
 import math
 
+import bfloat
 import numpy as np
 import pytest
 from metal import TYPES, floats
@@ -168,8 +169,7 @@ def test_the_minimum_of_a_number_and_nan_is_the_number(metal):
 
 
 CLASSES = floats(0, -0.0, 1, np.inf, -np.inf, np.nan, 1e-40, -2)
-
-
+# {function: its results for CLASSES}.
 CLASSIFICATIONS = {
     "isnan": [0, 0, 0, 0, 0, 1, 0, 0],
     "isinf": [0, 0, 0, 1, 1, 0, 0, 0],
@@ -253,30 +253,26 @@ def test_conversions_between_precisions(metal):
 def test_brain_floats(metal):
     """A conversion to bfloat keeps the upper 16 bits of a float, rounded to nearest even."""
     x = RANDOM.normal(size=1000).astype(np.float32)
-    bits = x.view(np.uint32)
-    expected = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    expected = bfloat.from_floats(x)
     found = map_values(metal, "as_type<ushort>(bfloat(x))", [x], np.uint16)
     np.testing.assert_array_equal(found, expected)
     found = map_values(metal, "float(as_type<bfloat>(x)) * 2.0f", [expected], np.float32)
-    wide = (expected.astype(np.uint32) << 16).view(np.float32)
-    np.testing.assert_array_equal(found, wide * 2)
+    np.testing.assert_array_equal(found, bfloat.to_floats(expected) * 2)
 
 
 def _rounded_to_bfloat(x):
-    """Rounds floats to the nearest bfloat, ties to even; returns floats."""
-    bits = x.astype(np.float32).view(np.uint32)
-    return (bits + 0x7FFF + (bits >> 16 & 1) & np.uint32(0xFFFF0000)).view(np.float32)
+    return bfloat.to_floats(bfloat.from_floats(x))
 
 
 def test_brain_floats_round_after_each_operation(metal):
-    x = _rounded_to_bfloat(RANDOM.uniform(0, 1, 4096))
-    bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+    bits = bfloat.from_floats(RANDOM.uniform(0, 1, 4096))
+    x = bfloat.to_floats(bits)
     call = "as_type<ushort>(bfloat(bfloat(1) / (bfloat(1) + as_type<bfloat>(x))))"
     found = map_values(metal, call, [bits], np.uint16)
     each = _rounded_to_bfloat(1 / _rounded_to_bfloat(1 + x))
     once = _rounded_to_bfloat(1 / (1 + x))
     assert (each != once).sum() > 500  # the inputs tell the two ways apart
-    np.testing.assert_array_equal((found.astype(np.uint32) << 16).view(np.float32), each)
+    np.testing.assert_array_equal(bfloat.to_floats(found), each)
 
 
 def test_several_results(metal):

@@ -36,149 +36,190 @@ LAST_GROUP = """
 """
 FENCE = "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);"
 
-# {name: (body of the kernel, part of the message)}.  The body begins in line 9.
-RACES = {
-    "missing barrier": (
-        "s[l] = l;\na[i] = s[(l + 1) % 64];",
-        "thread 0 of threadgroup (0, 0, 0) reads threadgroup memory that no "
-        "thread has written so far, in line 10: initialise the memory, and put a "
-        "threadgroup_barrier before the read",
+planted = pytest.mark.planted
+
+# For each kind of mistake {name: (body of the kernel, part of the message)}.  The body begins in
+# line 9.
+RACES = [
+    (
+        planted("missing barrier"),
+        {
+            "missing barrier": (
+                "s[l] = l;\na[i] = s[(l + 1) % 64];",
+                "thread 0 of threadgroup (0, 0, 0) reads threadgroup memory that no "
+                "thread has written so far, in line 10: initialise the memory, and put a "
+                "threadgroup_barrier before the read",
+            ),
+            "barrier missing after the reads": (
+                "s[l] = l;\n"
+                "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+                "float x = s[63 - l];\n"
+                "s[l] = x;",
+                "data race on threadgroup memory: thread 31 of threadgroup (0, 0, 0) "
+                "writes in line 12, and thread 32 of threadgroup (0, 0, 0) reads in "
+                "line 11, and nothing orders the two: put "
+                "threadgroup_barrier(mem_flags::mem_threadgroup) between them",
+            ),
+            "barrier of a simdgroup for the threadgroup": (
+                "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
+                "no thread has written so far, in line 11",
+            ),
+            "two threads write one element": (
+                "a[l / 2] = 1;",
+                "byte 0 of buffer 0 ('a'): thread 0 of threadgroup (0, 0, 0) writes "
+                "in line 9, and thread 1 of threadgroup (0, 0, 0) writes in line 9",
+            ),
+            "atomic and plain": (
+                "if (i == 5) b[0] = 3;\n"
+                "atomic_fetch_add_explicit((device atomic_uint *)b, 1,"
+                " memory_order_relaxed);",
+                "thread 0 of threadgroup (0, 0, 0) writes atomically in line 10, and "
+                "thread 5 of threadgroup (0, 0, 0) writes in line 9",
+            ),
+        },
     ),
-    "barrier missing after the reads": (
-        "s[l] = l;\n"
-        "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
-        "float x = s[63 - l];\n"
-        "s[l] = x;",
-        "data race on threadgroup memory: thread 31 of threadgroup (0, 0, 0) "
-        "writes in line 12, and thread 32 of threadgroup (0, 0, 0) reads in "
-        "line 11, and nothing orders the two: put "
-        "threadgroup_barrier(mem_flags::mem_threadgroup) between them",
+    (
+        planted("out of bounds"),
+        {
+            "an array of a thread, out of bounds": (
+                "float x[4] = {1, 2, 3, 4};\na[i] = x[l / 8];",
+                "thread 32 of threadgroup (0, 0, 0) uses index 4 of the type 'float[4]' in line 10",
+            ),
+            "an array of a thread, out of bounds before it": (
+                "int x[2][4] = {};\nx[1][int(l) - 1] = 5;\na[i] = x[0][3];",
+                "thread 0 of threadgroup (0, 0, 0) uses index -1 of the type 'int[4]' in line 10",
+            ),
+            "a vector, out of bounds": (
+                "float4 x = float4(l);\na[i] = x[l];",
+                "thread 4 of threadgroup (0, 0, 0) uses index 4 of the type 'float4' in line 10",
+            ),
+            "read out of bounds": (
+                "a[i] = i < 127 ? a[i] : a[i + 1];",
+                "thread 63 of threadgroup (1, 0, 0) reads 4 bytes at byte 512 of "
+                "buffer 0 ('a'), which has 512 bytes, in line 9",
+            ),
+            "write out of bounds": (
+                "if (i == 0) a[(int)i - 1] = 1;",
+                "thread 0 of threadgroup (0, 0, 0) writes 4 bytes at byte -4 of "
+                "buffer 0 ('a'), which has 512 bytes, in line 9",
+            ),
+            "read far out of bounds": (
+                "b[i] = a[i + (1 << 20)];",
+                "thread 0 of threadgroup (0, 0, 0) reads 4 bytes at byte ",
+            ),
+            "threadgroup memory out of bounds": (
+                "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l + 1];",
+                "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of the "
+                "threadgroup memory at index 0, which has 256 bytes "
+                "(setThreadgroupMemoryLength:atIndex:), in line 11",
+            ),
+            "threadgroup variable out of bounds": (
+                "threadgroup float t[64];\nt[l] = l;\n"
+                "threadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = t[l + 1];",
+                "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of a "
+                "threadgroup variable of 256 bytes, in line 12",
+            ),
+        },
     ),
-    "an array of a thread, out of bounds": (
-        "float x[4] = {1, 2, 3, 4};\na[i] = x[l / 8];",
-        "thread 32 of threadgroup (0, 0, 0) uses index 4 of the type 'float[4]' in line 10",
+    (
+        planted("float out of an integer's range"),
+        {
+            "a float above the range of integers": (
+                "b[i] = uint(1e9f * l);",
+                "thread 5 of threadgroup (0, 0, 0) converts 5e+09 in line 9 to the type "
+                "'unsigned int', which lacks the value: the result is undefined.  clamp() the "
+                "value first",
+            ),
+            "a half below the range of integers": (
+                "b[i] = uchar(half(0) - half(l));",
+                "thread 1 of threadgroup (0, 0, 0) converts -1 in line 9 to the type 'unsigned "
+                "char'",
+            ),
+            "not a number as an integer": (
+                "float x = l == 7 ? NAN : 1.0f;\nb[i] = int(x);",
+                "thread 7 of threadgroup (0, 0, 0) converts nan in line 10 to the type 'int'",
+            ),
+        },
     ),
-    "an array of a thread, out of bounds before it": (
-        "int x[2][4] = {};\nx[1][int(l) - 1] = 5;\na[i] = x[0][3];",
-        "thread 0 of threadgroup (0, 0, 0) uses index -1 of the type 'int[4]' in line 10",
+    (
+        planted("missing fence"),
+        {
+            "barrier for the other memory": (
+                "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
+                "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
+                "9, and thread 0 of threadgroup (0, 0, 0) reads in line 11, and "
+                "nothing orders the two: put threadgroup_barrier(mem_flags::"
+                "mem_device) between them",
+            ),
+            "two threadgroups": (
+                "a[i] = 1;\nb[i] = a[127 - i];",
+                "thread 63 of threadgroup (0, 0, 0) reads in line 10, and thread 0 of "
+                "threadgroup (1, 0, 0) writes in line 9, and nothing orders the two: "
+                "threadgroups of one dispatch run in any order",
+            ),
+            "missing fence": (
+                LAST_GROUP % ("", ""),
+                "threadgroup (0, 0, 0) writes in line 10, and thread 0 of threadgroup "
+                "(1, 0, 0) reads in line 20",
+            ),
+            "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
+            "missing fence after": (LAST_GROUP % (FENCE, ""), "nothing orders"),
+            "fences without an order": (
+                LAST_GROUP % (2 * (FENCE.replace("seq_cst", "relaxed"),)),
+                "nothing orders",
+            ),
+            "write after the fence and the atomic": (
+                LAST_GROUP % (FENCE, FENCE + " a[g * 64] = 7;"),
+                "thread 0 of threadgroup (0, 0, 0) writes in line 17",
+            ),
+        },
     ),
-    "a vector, out of bounds": (
-        "float4 x = float4(l);\na[i] = x[l];",
-        "thread 4 of threadgroup (0, 0, 0) uses index 4 of the type 'float4' in line 10",
+    (
+        planted("inactive lane"),
+        {
+            "inactive lane": (
+                "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\na[i] = v;",
+                "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
+                "simdgroup in line 10, but that lane takes no part in the shuffle",
+            ),
+            "lane that does not exist": (
+                "float v = l;\nv += simd_shuffle(v, l % 32 + 8);\na[i] = v;",
+                "thread 24 of threadgroup (0, 0, 0) reads the value of lane 32 of its "
+                "simdgroup in line 10, but a simdgroup has lanes 0 to 31",
+            ),
+            "broadcast of a lane that does not exist": (
+                "a[i] = simd_broadcast(float(l), 40);",
+                "thread 0 of threadgroup (0, 0, 0) reads the value of lane 40 of its simdgroup",
+            ),
+            "broadcast of different lanes": (
+                "a[i] = simd_broadcast(float(l), l % 2);",
+                "thread 0 of threadgroup (0, 0, 0) and another thread of its simdgroup name "
+                "different lanes in the simd_broadcast in line 9",
+            ),
+        },
     ),
-    "a float above the range of integers": (
-        "b[i] = uint(1e9f * l);",
-        "thread 5 of threadgroup (0, 0, 0) converts 5e+09 in line 9 to the type 'unsigned int', "
-        "which lacks the value: the result is undefined.  clamp() the value first",
+    (
+        planted("write to constant memory"),
+        {
+            "write to constant memory": (
+                "a[i] = i;",
+                "thread 0 of threadgroup (0, 0, 0) writes to memory that also "
+                "belongs to buffer 2 ('c'), in line 9",
+            )
+        },
     ),
-    "a half below the range of integers": (
-        "b[i] = uchar(half(0) - half(l));",
-        "thread 1 of threadgroup (0, 0, 0) converts -1 in line 9 to the type 'unsigned char'",
+    (
+        planted("uninitialised threadgroup memory"),
+        {
+            "uninitialised threadgroup memory": (
+                "if (l != 7) s[l] = 1;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
+                "a[i] = s[l];",
+                "thread 7 of threadgroup (0, 0, 0) reads threadgroup memory that no "
+                "thread has written so far, in line 11",
+            )
+        },
     ),
-    "not a number as an integer": (
-        "float x = l == 7 ? NAN : 1.0f;\nb[i] = int(x);",
-        "thread 7 of threadgroup (0, 0, 0) converts nan in line 10 to the type 'int'",
-    ),
-    "barrier for the other memory": (
-        "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
-        "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
-        "9, and thread 0 of threadgroup (0, 0, 0) reads in line 11, and "
-        "nothing orders the two: put threadgroup_barrier(mem_flags::"
-        "mem_device) between them",
-    ),
-    "barrier of a simdgroup for the threadgroup": (
-        "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
-        "no thread has written so far, in line 11",
-    ),
-    "two threads write one element": (
-        "a[l / 2] = 1;",
-        "byte 0 of buffer 0 ('a'): thread 0 of threadgroup (0, 0, 0) writes "
-        "in line 9, and thread 1 of threadgroup (0, 0, 0) writes in line 9",
-    ),
-    "two threadgroups": (
-        "a[i] = 1;\nb[i] = a[127 - i];",
-        "thread 63 of threadgroup (0, 0, 0) reads in line 10, and thread 0 of "
-        "threadgroup (1, 0, 0) writes in line 9, and nothing orders the two: "
-        "threadgroups of one dispatch run in any order",
-    ),
-    "atomic and plain": (
-        "if (i == 5) b[0] = 3;\n"
-        "atomic_fetch_add_explicit((device atomic_uint *)b, 1,"
-        " memory_order_relaxed);",
-        "thread 0 of threadgroup (0, 0, 0) writes atomically in line 10, and "
-        "thread 5 of threadgroup (0, 0, 0) writes in line 9",
-    ),
-    "missing fence": (
-        LAST_GROUP % ("", ""),
-        "threadgroup (0, 0, 0) writes in line 10, and thread 0 of threadgroup "
-        "(1, 0, 0) reads in line 20",
-    ),
-    "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
-    "missing fence after": (LAST_GROUP % (FENCE, ""), "nothing orders"),
-    "fences without an order": (
-        LAST_GROUP % (2 * (FENCE.replace("seq_cst", "relaxed"),)),
-        "nothing orders",
-    ),
-    "write after the fence and the atomic": (
-        LAST_GROUP % (FENCE, FENCE + " a[g * 64] = 7;"),
-        "thread 0 of threadgroup (0, 0, 0) writes in line 17",
-    ),
-    "read out of bounds": (
-        "a[i] = i < 127 ? a[i] : a[i + 1];",
-        "thread 63 of threadgroup (1, 0, 0) reads 4 bytes at byte 512 of "
-        "buffer 0 ('a'), which has 512 bytes, in line 9",
-    ),
-    "write out of bounds": (
-        "if (i == 0) a[(int)i - 1] = 1;",
-        "thread 0 of threadgroup (0, 0, 0) writes 4 bytes at byte -4 of "
-        "buffer 0 ('a'), which has 512 bytes, in line 9",
-    ),
-    "read far out of bounds": (
-        "b[i] = a[i + (1 << 20)];",
-        "thread 0 of threadgroup (0, 0, 0) reads 4 bytes at byte ",
-    ),
-    "threadgroup memory out of bounds": (
-        "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l + 1];",
-        "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of the "
-        "threadgroup memory at index 0, which has 256 bytes "
-        "(setThreadgroupMemoryLength:atIndex:), in line 11",
-    ),
-    "threadgroup variable out of bounds": (
-        "threadgroup float t[64];\nt[l] = l;\n"
-        "threadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = t[l + 1];",
-        "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of a "
-        "threadgroup variable of 256 bytes, in line 12",
-    ),
-    "inactive lane": (
-        "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\na[i] = v;",
-        "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
-        "simdgroup in line 10, but that lane takes no part in the shuffle",
-    ),
-    "lane that does not exist": (
-        "float v = l;\nv += simd_shuffle(v, l % 32 + 8);\na[i] = v;",
-        "thread 24 of threadgroup (0, 0, 0) reads the value of lane 32 of its "
-        "simdgroup in line 10, but a simdgroup has lanes 0 to 31",
-    ),
-    "broadcast of a lane that does not exist": (
-        "a[i] = simd_broadcast(float(l), 40);",
-        "thread 0 of threadgroup (0, 0, 0) reads the value of lane 40 of its simdgroup",
-    ),
-    "broadcast of different lanes": (
-        "a[i] = simd_broadcast(float(l), l % 2);",
-        "thread 0 of threadgroup (0, 0, 0) and another thread of its simdgroup name "
-        "different lanes in the simd_broadcast in line 9",
-    ),
-    "write to constant memory": (
-        "a[i] = i;",
-        "thread 0 of threadgroup (0, 0, 0) writes to memory that also "
-        "belongs to buffer 2 ('c'), in line 9",
-    ),
-    "uninitialised threadgroup memory": (
-        "if (l != 7) s[l] = 1;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l];",
-        "thread 7 of threadgroup (0, 0, 0) reads threadgroup memory that no "
-        "thread has written so far, in line 11",
-    ),
-}
+]
 
 # {name: body of a kernel without a race}.
 RIGHT = {
@@ -225,33 +266,19 @@ def run(metal, body, constant=False):
     library.run("k", buffers, 128, 64, {0: 256})
 
 
-planted = pytest.mark.planted
-
-
-def mark(name):
-    """Returns the mark for the kind of mistake that a case makes."""
-    if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
-        return planted("missing fence")
-    if "uninitialised" in name:
-        return planted("uninitialised threadgroup memory")
-    if name == "write to constant memory":
-        return planted("write to constant memory")
-    if "lane" in name:
-        return planted("inactive lane")
-    if "out of bounds" in name:
-        return planted("out of bounds")
-    if "integer" in name:
-        return planted("float out of an integer's range")
-    return planted("missing barrier")
-
-
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in RACES])
-def test_a_race_is_reported(metal, schedule, name, order):
+@pytest.mark.parametrize(
+    "name, body, said",
+    [
+        pytest.param(name, *race, marks=mark, id=name)
+        for mark, races in RACES
+        for name, race in races.items()
+    ],
+)
+def test_a_race_is_reported(metal, schedule, name, body, said, order):
     schedule(order)
-    body, said = RACES[name]
     with pytest.raises(Fatal) as caught:
-        run(metal, body, constant="constant memory" in name)
+        run(metal, body, constant=name == "write to constant memory")
     message = str(caught.value)
     if order == "forward":
         assert said in message

@@ -68,15 +68,18 @@ def in_air(function: str) -> tuple[str, str] | None:
     if name in _INSTRUCTIONS:
         return None
     types = match["types"].split(", ")
-    if name in ("threadgroup_barrier", "simdgroup_barrier"):
-        return f"air.{'wg' if name[0] == 't' else 'simdgroup'}.barrier", "void (i32, i32)"
+    if name == "threadgroup_barrier":
+        return "air.wg.barrier", "void (i32, i32)"
+    if name == "simdgroup_barrier":
+        return "air.simdgroup.barrier", "void (i32, i32)"
     if name == "atomic_thread_fence":
         return "air.atomic.fence", "void (i32, i32, i32)"
     if found := re.fullmatch(r"atomic_(?:fetch_)?(\w+)_explicit", name):
         return _atomic(found[1], types)
-    if name in ("simd_ballot", "simd_all", "simd_any"):
-        result = "i64" if name == "simd_ballot" else "i1"
-        return f"air.{name}{'.i64' * (name == 'simd_ballot')}", f"{result} (i1)"
+    if name == "simd_ballot":
+        return "air.simd_ballot.i64", "i64 (i1)"
+    if name in ("simd_all", "simd_any"):
+        return f"air.{name}", "i1 (i1)"
     if name not in _OF_NUMBERS:
         raise ValueError(function)
     return _of_numbers(name, "fast_" if space == "fast::" else "", types)
@@ -97,7 +100,8 @@ def _of_numbers(name, prefix, types):
         short = f"v{vector[2]}{short}"
     parameters = [value]
     if name.startswith("simd_"):
-        parameters += ["i16"] * (name[5:] in _SHUFFLES)
+        if name.removeprefix("simd_") in _SHUFFLES:
+            parameters.append("i16")
     elif name in ("clz", "ctz"):
         parameters.append("i1")
     elif name == "frexp":
@@ -118,7 +122,8 @@ def _atomic(operation, types):
     if operation in _UNSIGNED:
         type = type.split(".")[-1]
     value = _LLVM[type.split(".")[-1]]
-    parameters = [pointer] + [value] * (operation != "load") + ["i32", "i32", "i1"]
+    operands = [] if operation == "load" else [value]
+    parameters = [pointer, *operands, "i32", "i32", "i1"]
     result = "void" if operation == "store" else value
     return f"air.atomic.{space}.{operation}.{type}", f"{result} ({', '.join(parameters)})"
 

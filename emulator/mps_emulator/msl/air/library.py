@@ -97,7 +97,7 @@ def _functions_of_air(clang, cpu, check_races, cache):
 
 def _tables(functions, modules):
     """Returns the C++ text of the library's tables, and of the thunks that the tables name."""
-    kernels = [_kernel(*pair) for pair in zip(functions, modules)]
+    kernels = [_kernel(name, module) for name, module in zip(functions, modules)]
     parts = [_TABLES, codegen.declarations(kernels)]
     for number in range(len(kernels)):
         entry = lowering.entry_name(number)

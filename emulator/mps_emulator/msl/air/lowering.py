@@ -132,7 +132,7 @@ def _declare(name, result, parameters, declared, shims):
     if name in declared:
         return
     suspends = bool(_SUSPENDING.match(name))
-    all_parameters = parameters + ["i64"] * suspends
+    all_parameters = [*parameters, "i64"] if suspends else parameters
     if not (_VECTOR.fullmatch(result) or any(map(_VECTOR.fullmatch, parameters))):
         declared[name] = f"declare {result} @{name}({', '.join(all_parameters)})"
         return
@@ -163,7 +163,8 @@ def _shim(name, scalar, count, result, parameters, suspends):
                 lines.append(f"{element} = extractelement {type} {argument}, i64 {component}")
                 argument = element
             arguments.append(f"{_element(type)} {argument}")
-        arguments += ["i64 %site"] * suspends
+        if suspends:
+            arguments.append("i64 %site")
         lines.append(f"%r{component} = call {_element(result)} @{scalar}({', '.join(arguments)})")
         lines.append(
             f"%v{component} = insertelement {result} {value}, {_element(result)} %r{component},"
@@ -171,7 +172,8 @@ def _shim(name, scalar, count, result, parameters, suspends):
         )
         value = f"%v{component}"
     given = [f"{type} %a{position}" for position, type in enumerate(parameters)]
-    given += ["i64 %site"] * suspends
+    if suspends:
+        given.append("i64 %site")
     body = "\n".join([*lines, f"ret {result} {value}"])
     return f"define internal {result} @{name}({', '.join(given)}) alwaysinline {{\n{body}\n}}"
 
@@ -230,7 +232,7 @@ def _entry(module, number):
 def _load_buffer(argument, value):
     # In mps_emulator_msl_launch (abi.h), the pointers to threadgroup memory follow the pointers to
     # buffers.
-    slot = argument.index + MAX_BUFFERS * argument.is_threadgroup
+    slot = argument.index + MAX_BUFFERS if argument.is_threadgroup else argument.index
     address = f"%address.{argument.number}"
     return [
         f"{address} = getelementptr ptr, ptr %launch, i64 {slot}",

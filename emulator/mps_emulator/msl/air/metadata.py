@@ -48,7 +48,7 @@ def metadata(kernel: Kernel, source: str, types: Sequence[str]) -> str:
         ),
         ("air.source_file_name", node(f'!"{source}"')),
     ]
-    described = [_argument(*pair) for pair in enumerate(kernel.parameters)]
+    described = [_argument(number, parameter) for number, parameter in enumerate(kernel.parameters)]
     arguments = node(", ".join(map(node, described)))
     entry = [f"void ({', '.join(types)})* @{quoted(kernel.name)}", node(""), arguments]
     if kernel.limits_threads:

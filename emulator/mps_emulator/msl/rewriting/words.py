@@ -12,7 +12,6 @@ _UNSUFFIXED = re.compile(
     r"|[0-9']+e[+-]?[0-9']+|0x[0-9a-f'.]+p[+-]?[0-9']+"
 )
 
-
 # {argument of #pragma METAL fp: clang's pragma}.
 _FP_PRAGMAS = {
     "math_mode(safe)": "float_control(precise, on)",
