@@ -242,6 +242,19 @@ def test_a_variable_limits_the_threads_of_pipelines(in_child):
     assert child.code == 0, child.stderr
 
 
+@pytest.mark.parametrize("variable", ["MPS_EMULATOR_MAX_THREADS", "MPS_EMULATOR_WATCHDOG"])
+def test_a_limit_that_is_no_number_is_refused(in_child, variable):
+    child = in_child(
+        "library = torch.mps.compile_shader(\n"
+        "    'kernel void run(device int *x) { x[0] = 1; }')\n"
+        "library.run(torch.zeros(1, dtype=torch.int32, device='mps'))\n"
+        "torch.mps.synchronize()\n",
+        **{variable: "2s"},
+    )
+    [line] = child.fatal_lines
+    assert f"{variable} is '2s': set it to a number" in line
+
+
 @pytest.mark.planted("autorelease without a pool")
 def test_autoreleased_objects_without_a_pool_are_counted(extension):
     """A queue returns autoreleased command buffers, so only a pool frees the command buffers."""

@@ -172,8 +172,8 @@ class Memory {
   void ReleaseCached();
   MemoryStatistics statistics{};
   bool checks_commands = false;
-  UsedBlocks::VectorClock known;  // see UsedBlocks::Known()
-  uint64_t committed = 0;         // the command buffers that are still to run
+  UsedBlocks::VectorClock known_ended;  // see UsedBlocks::KnownEnded()
+  uint64_t committed = 0;  // the command buffers that are still to run
 
  private:
   Memory() {
@@ -186,7 +186,7 @@ class Memory {
   Buffer *Own(Block *block, size_t size);
   void Destroy(Block *block);
   char *MakeCopy(Block *block, bool for_device = false);
-  void Destroy(std::vector<Block *> *blocks);
+  void DestroyIdle(std::vector<Block *> *blocks);
   void EnterHostWrites(Block *block);
   void EnterDeviceWrites(Block *block);
   void CheckNoHostWrites(const Block *block) const;

@@ -108,7 +108,7 @@ void CommandBuffer::Commit() {
         coalescing_);
   // Not ChecksCommands(), which has the value at the last BeginBatch().
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES")) {
-    known_at_commit_ = UsedBlocks::Known();
+    ended_at_commit_ = UsedBlocks::KnownEnded();
     for (const Command &command : commands_) {
       // Commands after a wait for an event run only after another queue's
       // signal.  So the host may write to the buffers of these commands after
@@ -145,13 +145,11 @@ void CommandBuffer::Run() {
     ~NoteEnd() { buffer->end_time_ = Seconds(); }
   } note_end{this};
   UsedBlocks::BeginBatch();
-  std::vector<char *> device;
   std::vector<HostSnapshot::Write> written;
-  const bool checks = ChecksCommands();
-  if (checks) {
+  if (ChecksCommands()) {
     if (committed()) written = committed_contents_.Writes();
-    queue_->used().OrderAfter(known_at_commit_ ? *known_at_commit_
-                                               : UsedBlocks::Known());
+    queue_->used().OrderAfter(ended_at_commit_ ? *ended_at_commit_
+                                               : UsedBlocks::KnownEnded());
   }
   while (!commands_.empty()) {
     Command command = std::move(commands_.front());
@@ -159,34 +157,44 @@ void CommandBuffer::Run() {
     --queue_->commands_left_;
     command_begin = IsTracing() ? TraceTime() : 0;
     EndUsesLater end_uses(command);
-    if (fails_) continue;
-    device.clear();
-    host_writes.clear();
-    queue_->used().SetCommand(command.name.c_str());
-    for (const BufferUse &use : command.uses) {
-      if (!retains_references && !IsAlive(use))
-        Fatal(
-            "%s: MTLBuffer #%lu (%zu bytes) was freed before the command ran: "
-            "a command buffer of commandBufferWithUnretainedReferences keeps "
-            "no buffer alive.  Keep the buffer until the command buffer has "
-            "completed",
-            command.name.c_str(), use.buffer_id, use.size);
-      char *memory = queue_->used().Begin(use);
-      device.push_back(memory);
-      for (const HostSnapshot::Write &write : written)
-        if (write.buffer_id == use.buffer_id)
-          host_writes.emplace_back(memory + write.begin, memory + write.end);
-    }
-    bool recorded = IsRecording();
-    if (recorded) RecordBefore(command, device.data());
-    accesses_of_command.reset();
-    command.run(device.data());
-    host_writes.clear();
-    if (checks) queue_->CheckOrder(command, device.data());
-    if (recorded) RecordAfter(command, device.data());
-    for (const BufferUse &use : command.uses)
-      if (use.writes) CheckRedzone(use, command.name.c_str());
+    if (!fails_) RunCommand(command, written);
   }
+}
+
+void CommandBuffer::RunCommand(
+    const Command &command, const std::vector<HostSnapshot::Write> &written) {
+  queue_->used().SetCommand(command.name.c_str());
+  const std::vector<char *> device = BeginUses(command, written);
+  const bool recorded = IsRecording();
+  if (recorded) RecordBefore(command, device.data());
+  accesses_of_command.reset();
+  command.run(device.data());
+  host_writes.clear();
+  if (ChecksCommands()) queue_->CheckOrder(command, device.data());
+  if (recorded) RecordAfter(command, device.data());
+  for (const BufferUse &use : command.uses)
+    if (use.writes) CheckRedzone(use, command.name.c_str());
+}
+
+std::vector<char *> CommandBuffer::BeginUses(
+    const Command &command, const std::vector<HostSnapshot::Write> &written) {
+  std::vector<char *> device;
+  host_writes.clear();
+  for (const BufferUse &use : command.uses) {
+    if (!retains_references && !IsAlive(use))
+      Fatal(
+          "%s: MTLBuffer #%lu (%zu bytes) was freed before the command ran: "
+          "a command buffer of commandBufferWithUnretainedReferences keeps "
+          "no buffer alive.  Keep the buffer until the command buffer has "
+          "completed",
+          command.name.c_str(), use.buffer_id, use.size);
+    char *memory = queue_->used().Begin(use);
+    device.push_back(memory);
+    for (const HostSnapshot::Write &write : written)
+      if (write.buffer_id == use.buffer_id)
+        host_writes.emplace_back(memory + write.begin, memory + write.end);
+  }
+  return device;
 }
 
 std::recursive_mutex &CommandQueue::execution_lock() {
@@ -214,7 +222,7 @@ void CommandQueue::Run(const CommandBuffer *last,
                                        : CommandBuffer::Status::kCompleted;
       if (buffer->fails_ && buffer->failed_handler_) buffer->failed_handler_();
       // A completed handler tells the program that these commands have ended.
-      if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
+      if (!buffer->completed_handlers_.empty()) used_.NoteAllEnded();
     }
     // A handler may use the device, so it runs without the execution lock.
     for (CommandBuffer::Handler &handler : buffer->completed_handlers_) {

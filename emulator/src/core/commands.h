@@ -21,11 +21,12 @@ namespace mps_emulator {
 
 class CommandQueue;
 
-// Returns the bytes that the host has written, after the commit, to the buffers
-// of the running command.  The bytes are ranges [begin, end) of addresses in
-// the buffers' device copies.  The list is empty unless the order of commands
-// is checked.
+// Ranges [begin, end) of addresses in device copies.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
+
+// Returns the bytes that the host has written, after the commit, to the buffers
+// of the running command.  The list is empty unless the order of commands is
+// checked.
 const HostWrites &HostWritesInFlight();
 
 // What the running command has read and written, as addresses in device copies.
@@ -123,16 +124,22 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   friend class CommandQueue;
 
   void RequireNotCommitted(const char *what) const;
+  // Runs a command.  `written`: what the host has written since the commit.
+  void RunCommand(const Command &command,
+                  const std::vector<HostSnapshot::Write> &written);
+  // Prepares the device copies of a command's buffers; returns their addresses.
+  std::vector<char *> BeginUses(
+      const Command &command, const std::vector<HostSnapshot::Write> &written);
 
   CommandQueue *const queue_;
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
   // These members are set only if the order of commands is checked.
-  // committed_contents_ has the host's bytes at the commit.  known_at_commit_
+  // committed_contents_ has the host's bytes at the commit.  ended_at_commit_
   // has the uses of which the program knew, at the commit, that they had ended.
   HostSnapshot committed_contents_;
-  std::optional<UsedBlocks::VectorClock> known_at_commit_;
+  std::optional<UsedBlocks::VectorClock> ended_at_commit_;
   std::deque<Command> commands_;
   std::vector<Handler> completed_handlers_;
   Handler failed_handler_;

@@ -61,8 +61,7 @@ void CopyMemory::PrintFault(const void *address) {
     if (at - begin >= copy.capacity)
       return PrintFatalInHandler(
           "the CPU accessed byte +%zu of the contents of an MTLBuffer that "
-          "ends "
-          "at %zu",
+          "ends at %zu",
           at - begin, copy.capacity);
     if (copy.freed)
       return PrintFatalInHandler(

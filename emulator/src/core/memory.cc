@@ -80,7 +80,7 @@ void Memory::Destroy(Block *block) {
 }
 
 // Destroys the blocks that no work in flight uses.
-void Memory::Destroy(std::vector<Block *> *blocks) {
+void Memory::DestroyIdle(std::vector<Block *> *blocks) {
   auto keep = std::partition(blocks->begin(), blocks->end(),
                              [](Block *block) { return block->InFlight(); });
   std::for_each(keep, blocks->end(), [this](Block *block) { Destroy(block); });
@@ -90,7 +90,7 @@ void Memory::Destroy(std::vector<Block *> *blocks) {
 void Memory::ReleaseCached() {
   for (auto &of_origin : free_)
     for (auto &of_class : of_origin)
-      for (auto &of_stream : of_class) Destroy(&of_stream);
+      for (auto &of_stream : of_class) DestroyIdle(&of_stream);
 }
 
 // Returns a new buffer that owns `block`.  If no handle is free, destroys the

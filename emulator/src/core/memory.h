@@ -42,11 +42,9 @@
 #include <vector>
 
 #include "core/byte_ranges.h"
+#include "core/poison.h"
 
 namespace mps_emulator {
-
-// The value of every byte that was never written.
-inline constexpr unsigned char kPoison = 0xC7;
 
 struct Block;
 
@@ -235,9 +233,9 @@ class UsedBlocks {
 
   // Notes that the program now knows that all commands of this queue so far
   // have ended.
-  void NoteKnown();
+  void NoteAllEnded();
   // Returns all uses of which the program knows that they have ended.
-  static VectorClock Known();
+  static VectorClock KnownEnded();
 
   // These two functions count the command buffers that are committed but have
   // not run.

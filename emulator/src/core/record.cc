@@ -19,7 +19,7 @@
 
 namespace mps_emulator {
 
-std::atomic<bool> recording{false};
+std::atomic<bool> is_recording{false};
 
 namespace {
 
@@ -232,7 +232,7 @@ MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
     return strdup(failed.message.c_str());
   }
   failure.clear();
-  recording = true;
+  is_recording = true;
   return nullptr;
 }
 
@@ -242,7 +242,7 @@ MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
 MPS_EMULATOR_EXPORT char *mps_emulator_stop_record() {
   using namespace mps_emulator;
   OperatorScope scope("the end of a recording");
-  recording = false;
+  is_recording = false;
   WithRecording([](Recording *recording) { recording->Finish(); });
   std::lock_guard<std::mutex> lock(mutex);
   current = nullptr;

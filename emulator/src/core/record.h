@@ -15,9 +15,11 @@
 
 namespace mps_emulator {
 
-extern std::atomic<bool> recording;
+extern std::atomic<bool> is_recording;
 
-inline bool IsRecording() { return recording.load(std::memory_order_relaxed); }
+inline bool IsRecording() {
+  return is_recording.load(std::memory_order_relaxed);
+}
 
 // The emulator calls these functions before and after each command.  `device`:
 // the addresses of the device copies of the command's buffers.  The caller must

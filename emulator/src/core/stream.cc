@@ -92,7 +92,7 @@ OperatorScope::OperatorScope(const char *name) {
   execution_ = std::unique_lock(CommandQueue::execution_lock());
   UsedBlocks::BeginBatch();
   commands.used().SetCommand(name);
-  if (ChecksCommands()) commands.used().OrderAfter(UsedBlocks::Known());
+  if (ChecksCommands()) commands.used().OrderAfter(UsedBlocks::KnownEnded());
   if (CommandBuffer *open = Open().get()) {
     // On a Mac, the operator would open its own encoder here.
     open->OpenEncoder(name);

@@ -20,10 +20,11 @@ void HostSnapshot::Take(const std::vector<BufferUse> &uses) {
   for (const BufferUse &use : uses) {
     const Block *block = use.block;
     if (block->host_user != use.buffer_id) continue;
-    bool is_known = false;
-    for (const Contents &known : contents_)
-      is_known = is_known || known.use.buffer_id == use.buffer_id;
-    if (!is_known)
+    const bool is_taken = std::any_of(
+        contents_.begin(), contents_.end(), [&](const Contents &taken) {
+          return taken.use.buffer_id == use.buffer_id;
+        });
+    if (!is_taken)
       contents_.push_back({use, std::string(block->host, use.size)});
   }
 }
@@ -88,13 +89,15 @@ void UsedBlocks::OrderAfter(const VectorClock &ended) {
   Join(&ordered_after_, ended);
 }
 
-void UsedBlocks::NoteKnown() {
+void UsedBlocks::NoteAllEnded() {
   const VectorClock done = Done();
   Memory::Locked memory;
-  if (memory->checks_commands) Join(&memory->known, done);
+  if (memory->checks_commands) Join(&memory->known_ended, done);
 }
 
-UsedBlocks::VectorClock UsedBlocks::Known() { return Memory::Locked()->known; }
+UsedBlocks::VectorClock UsedBlocks::KnownEnded() {
+  return Memory::Locked()->known_ended;
+}
 
 void UsedBlocks::NoteCommit() { ++Memory::Locked()->committed; }
 
@@ -187,7 +190,7 @@ char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all,
 }
 
 void UsedBlocks::Publish() {
-  NoteKnown();
+  NoteAllEnded();
   Memory::Locked memory;
   Upkeep upkeep;
   for (Block *block : blocks_) {
@@ -198,7 +201,7 @@ void UsedBlocks::Publish() {
     // ordered after the uses that the program knows to have ended.
     if (memory->committed == 0)
       std::erase_if(block->past, [&](const Block::Past &past) {
-        return Has(memory->known, past);
+        return Has(memory->known_ended, past);
       });
   }
   blocks_.clear();

@@ -1,11 +1,10 @@
 // MTLCompileOptions, MTLLibrary, MTLFunction and the compute pipeline.
 #include <Metal/Metal.h>
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <string>
 
+#include "core/environment.h"
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
@@ -23,8 +22,7 @@ namespace {
 // MPS_EMULATOR_MAX_THREADS, a program that does not read
 // maxTotalThreadsPerThreadgroup fails in the emulator, as it may fail on a Mac.
 NSUInteger MostThreadsOfAPipeline() {
-  const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
-  NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;
+  NSUInteger most = EnvironmentNumber("MPS_EMULATOR_MAX_THREADS").value_or(0);
   // Every pipeline allows at least one simdgroup.
   return most ? std::max<NSUInteger>(most, msl::kSimdWidth) : NSUIntegerMax;
 }

@@ -135,12 +135,13 @@ void Executor::PlaceThreadgroupBuffers() {
 void Executor::CheckThreadgroupBuffers() const {
   for (const ThreadgroupPiece &piece : pieces_) {
     if (piece.argument < 0) continue;
-    const char *behind = memory_begin_ + piece.offset + piece.bytes;
+    const char *redzone = memory_begin_ + piece.offset + piece.bytes;
     for (size_t i = 0; i < kRedzone; ++i) {
-      if (static_cast<unsigned char>(behind[i]) == kPoison) continue;
+      if (static_cast<unsigned char>(redzone[i]) == kPoison) continue;
       Fatal(
           "kernel '%s', threadgroup (%u, %u, %u): a thread wrote to byte %zu "
-          "of the threadgroup memory at index %d, which has %zu bytes: pass the "
+          "of the threadgroup memory at index %d, which has %zu bytes: pass "
+          "the "
           "number of bytes that the kernel uses to "
           "setThreadgroupMemoryLength:atIndex:",
           kernel_->name, launch_.threadgroup_position[0],

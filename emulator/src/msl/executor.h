@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/poison.h"
 #include "msl/fiber.h"
 #include "msl/msl.h"
 #include "msl/race_checker.h"
@@ -16,11 +17,6 @@
 #include "msl/watchdog.h"
 
 namespace mps_emulator::msl {
-
-// The value of each byte of threadgroup memory before a kernel writes to it,
-// and of each byte of an inactive lane's value in an exchange.  Four such bytes
-// are the float -102286.55.
-inline constexpr int kPoison = 0xC7;
 
 // The size of an executor's threadgroup memory: Metal's limit, and as much
 // again to align the pieces.

@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 
 #include "core/fatal.h"
@@ -12,7 +13,7 @@ namespace mps_emulator::msl {
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
-struct sigaction former_actions[3];
+struct sigaction former_actions[std::size(kSignals)];
 
 // Returns the buffer nearest to `address`.  An unbound buffer begins at address
 // 0.
@@ -92,7 +93,7 @@ void OnFault(int signal, siginfo_t *info, void *) {
     Print(*executor, signal, *info);
   // After the handler returns, the instruction faults again, and the former
   // action runs.
-  for (int i = 0; i < 3; ++i)
+  for (size_t i = 0; i < std::size(kSignals); ++i)
     if (kSignals[i] == signal) sigaction(signal, &former_actions[i], nullptr);
 }
 
@@ -101,7 +102,7 @@ bool InstallHandlers() {
   action.sa_sigaction = OnFault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (int i = 0; i < 3; ++i)
+  for (size_t i = 0; i < std::size(kSignals); ++i)
     sigaction(kSignals[i], &action, &former_actions[i]);
   return true;
 }

@@ -407,7 +407,7 @@ void RaceChecker::Join(Clock *clock, const Clock &other) {
   }
 }
 
-// ---- Words
+// ---- Messages
 
 void RaceChecker::Report(const Record &before, const Record &now,
                          uintptr_t address, Memory memory) {

@@ -31,8 +31,7 @@ Schedule Schedule::FromEnvironment() {
   }
   Fatal(
       "MPS_EMULATOR_SCHEDULE is '%s': set it to forward, reverse or "
-      "random:SEED "
-      "with an unsigned number SEED",
+      "random:SEED with an unsigned number SEED",
       value);
 }
 

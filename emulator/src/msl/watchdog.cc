@@ -29,10 +29,9 @@ std::atomic<unsigned> process{1};
 int Signal() { return SIGRTMIN + 9; }
 
 unsigned Limit() {
-  std::string given = Environment("MPS_EMULATOR_WATCHDOG");
-  if (!given.empty())
-    return static_cast<unsigned>(strtoul(given.c_str(), nullptr, 10));
-  return Watchdog::kDefaultSeconds * (ReportsAccesses() ? 10 : 1);
+  const unsigned by_default =
+      Watchdog::kDefaultSeconds * (ReportsAccesses() ? 10 : 1);
+  return EnvironmentNumber("MPS_EMULATOR_WATCHDOG").value_or(by_default);
 }
 
 }  // namespace

@@ -230,10 +230,8 @@ class Allocator final : public at::mps::IMPSAllocator {
 }  // namespace
 
 bool IsLeftOut() {
-  static const bool turned_off = [] {
-    const char *value = getenv("TORCH_DEVICE_BACKEND_AUTOLOAD");
-    return value && std::strcmp(value, "0") == 0;
-  }();
+  static const bool turned_off =
+      Environment("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0";
   return turned_off && !turned_on;
 }
 

@@ -135,14 +135,13 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                                     tensor.options().device(at::kCPU));
   // Each tensor gets one alias, even if the call passes the tensor several
   // times.
-  for (const TensorAlias &known : tensors_) {
-    if (!known.device.is_same(tensor)) continue;
+  for (const TensorAlias &alias : tensors_) {
+    if (!alias.device.is_same(tensor)) continue;
     if (writes) AliasStorage(tensor, true, overwrites_all);
-    return known.host;
+    return alias.host;
   }
-  at::Tensor alias =
-      MakeTensor(AliasStorage(tensor, writes, overwrites_all),
-                 CpuKeys(), tensor);
+  at::Tensor alias = MakeTensor(AliasStorage(tensor, writes, overwrites_all),
+                                CpuKeys(), tensor);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
     alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   Count(kOperatorBytes, OwnBytes(tensor));

@@ -129,17 +129,17 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         std::thread([tensors] { delete tensors; }).detach();
       });
-  EncodeOnStream({"copy",
-                  {AnnounceUse(buffer, destination.is_mps(),
-                               BytesOf(on_device))},
-                  [tensors](char *const *device) {
-                    at::AutoDispatchBelowADInplaceOrView guard;
-                    const auto &[to, from] = *tensors;
-                    if (to.is_mps())
-                      OverMemory(device[0], to).copy_(from);
-                    else
-                      to.copy_(OverMemory(device[0], from));
-                  }});
+  EncodeOnStream(
+      {"copy",
+       {AnnounceUse(buffer, destination.is_mps(), BytesOf(on_device))},
+       [tensors](char *const *device) {
+         at::AutoDispatchBelowADInplaceOrView guard;
+         const auto &[to, from] = *tensors;
+         if (to.is_mps())
+           OverMemory(device[0], to).copy_(from);
+         else
+           to.copy_(OverMemory(device[0], from));
+       }});
   CommitInQueue();
 }
 
