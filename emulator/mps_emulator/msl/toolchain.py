@@ -268,7 +268,7 @@ _AIR_OPTIONS = """
 
 
 def air_ir_command(clang: str, source: str, output: str) -> list[str]:
-    """Returns the command that compiles rewritten text to LLVM's IR for air/writing.py."""
+    """Returns the command that compiles rewritten text to LLVM's IR for air/preparing.py."""
     # A GPU may not join a product and a sum: the text could then have another result.
     options = [*dialect_options(False), "-ffp-contract=off", "-DMSL_CODE", "-DMSL_AIR"]
     passes = ["-Xclang", "-disable-llvm-passes"]

@@ -23,16 +23,15 @@
   AIR_NAMED(AIR_JOIN(air_, __COUNTER__), T, label, (__VA_ARGS__))
 
 // X(type, its name in AIR)
+// clang-format off
 #define AIR_SIGNED(X) X(char, "i8") X(short, "i16") X(int, "i32") X(long, "i64")
 #define AIR_UNSIGNED(X) \
   X(uchar, "i8") X(ushort, "i16") X(uint, "i32") X(ulong, "i64")
-#define AIR_EXCHANGED(X) \
-  X(float, "f32")        \
-  X(half, "f16")         \
-  X(bfloat, "bf16")      \
-  X(char, "s.i8")        \
-  X(uchar, "u.i8")       \
-  X(short, "s.i16") X(ushort, "u.i16") X(int, "s.i32") X(uint, "u.i32")
+#define AIR_EXCHANGED(X)                                    \
+  X(float, "f32") X(half, "f16") X(bfloat, "bf16")          \
+  X(char, "s.i8") X(short, "s.i16") X(int, "s.i32")         \
+  X(uchar, "u.i8") X(ushort, "u.i16") X(uint, "u.i32")
+// clang-format on
 
 // ---- Mathematics.  Both variants of a function have the same code, as
 // namespaces precise and fast have on the host.

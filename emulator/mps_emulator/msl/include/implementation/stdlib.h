@@ -59,30 +59,21 @@ MSL_NUMBERS(MSL_EXPORT)
 // vectors of float.  A half or bfloat argument converts to float, so the result
 // is a float.  On a target that defines MSL_HAS_FAST, math.h has already
 // defined some functions of namespace fast.
-#define MSL_UNARY(X)                                                     \
-  X(1, abs)                                                              \
-  X(1, acos)                                                             \
-  X(1, acosh)                                                            \
-  X(1, asin)                                                             \
-  X(1, asinh)                                                            \
-  X(1, atan)                                                             \
-  X(1, atanh)                                                            \
-  X(1, ceil)                                                             \
-  X(1, cosh)                                                             \
-  X(1, cospi) X(1, fabs) X(1, floor) X(1, fract) X(1, rint) X(1, round)  \
-      X(1, rsqrt) X(1, sinh) X(1, sinpi) X(1, sqrt) X(1, tan) X(1, tanh) \
-          X(1, tanpi) X(1, trunc)
-#define MSL_UNARY_OR_FAST(X) \
-  X(1, cos)                  \
-  X(1, exp)                  \
-  X(1, exp10) X(1, exp2) X(1, log) X(1, log10) X(1, log2) X(1, sin)
-#define MSL_BINARY_AND_TERNARY(X) \
-  X(2, atan2)                     \
-  X(2, copysign)                  \
-  X(2, divide)                    \
-  X(2, fmax)                      \
-  X(2, fmin)                      \
-  X(2, fmod) X(2, max) X(2, min) X(2, pow) X(2, powr) X(3, clamp) X(3, fma)
+// clang-format off
+#define MSL_UNARY(X)                                                  \
+  X(1, abs) X(1, ceil) X(1, fabs) X(1, floor) X(1, fract)             \
+  X(1, rint) X(1, round) X(1, rsqrt) X(1, sqrt) X(1, trunc)           \
+  X(1, acos) X(1, acosh) X(1, asin) X(1, asinh) X(1, atan) X(1, atanh) \
+  X(1, cosh) X(1, cospi) X(1, sinh) X(1, sinpi)                       \
+  X(1, tan) X(1, tanh) X(1, tanpi)
+#define MSL_UNARY_OR_FAST(X)                    \
+  X(1, cos) X(1, sin) X(1, exp) X(1, exp2)      \
+  X(1, exp10) X(1, log) X(1, log2) X(1, log10)
+#define MSL_BINARY_AND_TERNARY(X)                               \
+  X(2, atan2) X(2, copysign) X(2, divide) X(2, fmod)            \
+  X(2, fmax) X(2, fmin) X(2, max) X(2, min) X(2, pow) X(2, powr) \
+  X(3, clamp) X(3, fma)
+// clang-format on
 #define MSL_FUNCTION_1(name) \
   MSL_INLINE float name(float x) { return metal::name(x); }
 #define MSL_FUNCTION_2(name) \

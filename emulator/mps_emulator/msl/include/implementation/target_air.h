@@ -37,7 +37,7 @@ MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
 
 // As in target_nvptx.h, the variables are in `global` memory, from which
-// air/writing.py moves them.
+// air/preparing.py moves them.
 template <class T, uint slot, ulong alignment>
 __global uchar mps_emulator_threadgroup_memory[sizeof(T)]
     __attribute__((aligned(alignment)));

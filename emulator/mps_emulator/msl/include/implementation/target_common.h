@@ -5,14 +5,12 @@
 //   MSL_ATOMIC_ACCESS(p, flags)  a call that announces an atomic access to the
 //                                executor; empty if the target checks no races
 
-#define MSL_FUNCTIONS_OF_ONE(X)                                           \
-  X(acos)                                                                 \
-  X(acosh)                                                                \
-  X(asin)                                                                 \
-  X(asinh)                                                                \
-  X(atan)                                                                 \
-  X(atanh) X(cos) X(cosh) X(exp) X(exp2) X(exp10) X(log) X(log2) X(log10) \
-      X(sin) X(sinh) X(tan) X(tanh)
+// clang-format off
+#define MSL_FUNCTIONS_OF_ONE(X)                      \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) \
+  X(cos) X(cosh) X(sin) X(sinh) X(tan) X(tanh)       \
+  X(exp) X(exp2) X(exp10) X(log) X(log2) X(log10)
+// clang-format on
 #define MSL_FUNCTIONS_OF_TWO(X) X(atan2) X(fmod) X(nextafter) X(pow)
 #define MSL_FETCH_OPERATIONS(X) X(add) X(sub) X(and) X(or) X(xor) X(max) X(min)
 
