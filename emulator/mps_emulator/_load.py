@@ -99,6 +99,7 @@ def _let_autograd_finish() -> None:
 def _backward_is_ready() -> bool:
     """Whether a backward thread runs, or could run if a processor were free."""
     for path in glob.glob("/proc/self/task/*/stat"):
+        # The file of a thread that has ended meanwhile is gone.
         with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
             if re.search(r"\(pt_autograd.*\) R", file.read()):
                 return True

@@ -31,6 +31,7 @@ def install(torch: ModuleType, library: ctypes.CDLL) -> None:
     torch._C._mps_ShaderLibrary = _shaders._mps_ShaderLibrary
     torch._C._mps_MetalKernel = _shaders._mps_MetalKernel
     torch._C._mps_compileShader = _shaders._mps_ShaderLibrary
+    # The three l are torch's.
     torch._C._mps_loadMetalllib = _shaders.load_metallib
     torch._C._mps_loadMetallibFromPath = _shaders.load_metallib_from_path
     torch._C._mps_get_name = lambda: NAME

@@ -58,9 +58,9 @@ def _add_build(commands):
     parser.add_argument("--output", required=True)
     parser.add_argument("--cpu", default="x86-64")
     parser.add_argument(
-        "--check-races",
+        "--report-accesses",
         action="store_true",
-        help="instrument memory accesses, for MPS_EMULATOR_CHECK_RACES",
+        help="make the kernels report their accesses to memory to the executor",
     )
     parser.set_defaults(run=_build)
     _add_common(parser)
@@ -75,7 +75,7 @@ def _add_build_metallib(commands):
     parser.add_argument("--output", required=True)
     parser.add_argument("--cache", help="a folder for the parts that all kernels share")
     parser.add_argument("--cpu", default="x86-64")
-    parser.add_argument("--check-races", action="store_true")
+    parser.add_argument("--report-accesses", action="store_true")
     parser.add_argument("--clang", help="the path of clang++")
     parser.set_defaults(run=_build_metallib)
 
@@ -147,7 +147,7 @@ def _program(options, path, name):
 
 def _build(options):
     program = _program(options, options.source, PROGRAM_SOURCE)
-    program.build(options.output, options.cpu, options.check_races)
+    program.build(options.output, options.cpu, options.report_accesses)
     return 0
 
 
@@ -159,7 +159,7 @@ def _build_metallib(options):
         options.kernel,
         options.output,
         options.cpu,
-        options.check_races,
+        options.report_accesses,
         options.clang,
         options.cache,
     )

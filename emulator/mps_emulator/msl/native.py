@@ -106,13 +106,16 @@ class Library:
           threadgroup_bytes: {i: size of [[threadgroup(i)]] in bytes}.
         Raises:
           Fatal: the dispatch breaks a rule of Metal.
+          KeyError: the library has no such kernel.
+          ValueError: an array is not contiguous.
         """
         if not isinstance(buffers, dict):
             buffers = dict(enumerate(buffers))
         pointers = (ctypes.c_void_p * MAX_BUFFERS)()
         sizes = (ctypes.c_uint64 * MAX_BUFFERS)()
         for index, array in buffers.items():
-            assert array.flags.c_contiguous
+            if not array.flags.c_contiguous:
+                raise ValueError(f"the array of buffer {index} is not contiguous")
             pointers[index] = array.ctypes.data
             sizes[index] = array.nbytes
         lengths = (ctypes.c_uint64 * MAX_BUFFERS)()
@@ -132,7 +135,8 @@ class Library:
         )
         if status == 1:
             raise Fatal(message.value.decode())
-        assert status == 0, "there is no kernel " + kernel
+        if status == 2:
+            raise KeyError(f"the library has no kernel {kernel}")
 
 
 def _extent(value):

@@ -95,13 +95,13 @@ class Program:
             text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
-    def build(self, output: str, cpu: str, check_races: bool = False) -> None:
+    def build(self, output: str, cpu: str, report_accesses: bool = False) -> None:
         """Compiles the program to a kernel library, a shared object.
 
         Args:
           output: the path of the new file.
           cpu: the processor for clang's option -march.
-          check_races: whether the library announces its accesses to memory to the executor.
+          report_accesses: whether the library reports its accesses to memory to the executor.
         Raises:
           Refused, ToolError: see `analyse`.
         """
@@ -114,7 +114,7 @@ class Program:
                     cpu,
                     _write(folder, _PARSED_FILE, self._library_text(text, kernels)),
                     output,
-                    check_races,
+                    report_accesses,
                 )
             )
 
@@ -171,15 +171,15 @@ class Program:
     def build_metallib(self, output: str) -> list[Kernel]:
         """Compiles the program to a .metallib, a library of AIR 2.6 for macOS 14.
 
-        The program must be without fast math.
-
         Args:
           output: the path of the new file.
         Raises:
+          ValueError: the program is compiled with fast math.
           Refused: see `analyse`.
           ToolError: see `analyse`; or the emulator cannot write a feature of the program as AIR.
         """
-        assert not self.fast_math
+        if self.fast_math:
+            raise ValueError("AIR is written without fast math only")
         text, kernels = self.analyse()
         modules = []
         with _scratch_folder(output) as folder:

@@ -137,8 +137,8 @@ def dialect_options(fast_math: bool) -> list[str]:
 # integer type that cannot represent the float.  The library has line numbers for messages.  No loop
 # is vectorized, because the functions for accesses exist only for accesses of up to 16 bytes.  The
 # read of `x += 1` is an access of its own, so that a read outside of all memory can give zero.
-_CHECK_RACES = """
-    -DMSL_CHECK_RACES -fsanitize=thread,array-bounds,float-cast-overflow
+_REPORT_ACCESSES = """
+    -DMSL_REPORT_ACCESSES -fsanitize=thread,array-bounds,float-cast-overflow
     -fno-sanitize-link-runtime
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0
     -mllvm -tsan-instrument-read-before-write=1
@@ -152,7 +152,7 @@ def compile_command(
     cpu: str,
     source: str,
     output: str,
-    check_races: bool = False,
+    report_accesses: bool = False,
     objects: Sequence[str] = (),
 ) -> list[str]:
     """Returns the command that compiles `source`, a file of rewritten text, to a shared object.
@@ -164,7 +164,7 @@ def compile_command(
         clang,
         *dialect_options(fast_math),
         "-DMSL_CODE",
-        *host_options(cpu, check_races),
+        *host_options(cpu, report_accesses),
         source,
         "-x",
         "none",
@@ -175,28 +175,30 @@ def compile_command(
     ]
 
 
-def bitcode_command(clang: str, cpu: str, source: str, output: str, check_races: bool) -> list[str]:
+def bitcode_command(
+    clang: str, cpu: str, source: str, output: str, report_accesses: bool
+) -> list[str]:
     """Returns the command that compiles `source`, a file of rewritten text, to bitcode."""
-    options = [*dialect_options(False), "-DMSL_CODE", *host_options(cpu, check_races)]
+    options = [*dialect_options(False), "-DMSL_CODE", *host_options(cpu, report_accesses)]
     return [clang, *options, "-emit-llvm", "-c", source, "-o", output]
 
 
 def compile_ir_command(
-    clang: str, cpu: str, source: str, output: str, check_races: bool, functions: str
+    clang: str, cpu: str, source: str, output: str, report_accesses: bool, functions: str
 ) -> list[str]:
     """Returns the command that compiles LLVM's IR for the host.
 
     Args:
       functions: the path of the bitcode of functions that the IR may call.
     """
-    options = ["-x", "ir", "-w", *host_options(cpu, check_races)]
+    options = ["-x", "ir", "-w", *host_options(cpu, report_accesses)]
     linked = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", functions]
     return [clang, *options, *linked, "-c", source, "-o", output]
 
 
-def host_options(cpu: str, check_races: bool) -> list[str]:
+def host_options(cpu: str, report_accesses: bool) -> list[str]:
     """Returns clang's options for code that the host runs."""
-    options = [*(_CHECK_RACES if check_races else ()), "-march=" + cpu]
+    options = [*(_REPORT_ACCESSES if report_accesses else ()), "-march=" + cpu]
     return options + "-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split()
 
 

@@ -191,8 +191,8 @@ std::shared_ptr<const Library> Compile(const std::string &source,
     return nullptr;
   }
   const bool report_accesses = ReportsAccesses();
-  std::string key = front_end.Key(
-      {source, fast_math ? "fast" : "precise", report_accesses ? "races" : ""});
+  std::string key = front_end.Key({source, fast_math ? "fast" : "precise",
+                                   report_accesses ? "reports" : ""});
   Outcome outcome = ProcessCache::Get().Compile(
       key, source, fast_math, [&](const fs::path &output, std::string *out) {
         fs::path text = output.string() + ".metal";
@@ -248,7 +248,7 @@ std::shared_ptr<const Library> CompileKernels(
   }
   const bool report_accesses = ReportsAccesses();
   std::vector<std::string> fields = {metallib.key,
-                                     report_accesses ? "races" : ""};
+                                     report_accesses ? "reports" : ""};
   fields.insert(fields.end(), kernels.begin(), kernels.end());
   Outcome outcome = ProcessCache::Get().Compile(
       front_end.Key(fields), "", false,

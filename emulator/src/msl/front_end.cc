@@ -123,16 +123,17 @@ std::string FrontEnd::Key(const std::vector<std::string> &fields) const {
 }
 
 FrontEnd::Result FrontEnd::Build(const std::string &source, bool fast_math,
-                                 bool check_races, const std::string &output,
+                                 bool report_accesses,
+                                 const std::string &output,
                                  std::string *diagnostics) const {
   std::vector<std::string> command = {"build", source, "--output", output};
   if (!fast_math) command.push_back("--no-fast-math");
-  return Run(std::move(command), check_races, diagnostics);
+  return Run(std::move(command), report_accesses, diagnostics);
 }
 
 FrontEnd::Result FrontEnd::BuildMetallib(
     const std::string &path, const std::vector<std::string> &kernels,
-    bool check_races, const std::string &output, const std::string &cache,
+    bool report_accesses, const std::string &output, const std::string &cache,
     std::string *diagnostics) const {
   std::vector<std::string> command = {"build-metallib", path,      "--output",
                                       output,           "--cache", cache};
@@ -140,15 +141,15 @@ FrontEnd::Result FrontEnd::BuildMetallib(
     command.push_back("--kernel");
     command.push_back(kernel);
   }
-  return Run(std::move(command), check_races, diagnostics);
+  return Run(std::move(command), report_accesses, diagnostics);
 }
 
 FrontEnd::Result FrontEnd::Run(std::vector<std::string> command,
-                               bool check_races,
+                               bool report_accesses,
                                std::string *diagnostics) const {
   command.insert(command.begin(), {python_, directory_ + "/__main__.py"});
   command.insert(command.end(), {"--clang", clang_, "--cpu", cpu_});
-  if (check_races) command.push_back("--check-races");
+  if (report_accesses) command.push_back("--report-accesses");
 
   ProcessResult result = RunProcess(command);
   if (result.status == 0) return Result::kBuilt;

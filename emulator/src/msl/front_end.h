@@ -34,8 +34,8 @@ class FrontEnd {
 
   // Compiles the text in file `source` to the shared object `output`.  Sets
   // `*diagnostics` if Metal would refuse the text, or if the front end fails.
-  // check_races: see race_checker.h.
-  Result Build(const std::string &source, bool fast_math, bool check_races,
+  // report_accesses: see ReportsAccesses() in validator.h.
+  Result Build(const std::string &source, bool fast_math, bool report_accesses,
                const std::string &output, std::string *diagnostics) const;
 
   // Compiles kernels of the .metallib at `path`.  Returns kRefused if the
@@ -43,13 +43,13 @@ class FrontEnd {
   // cache: a folder for compiled parts that all kernels share.
   Result BuildMetallib(const std::string &path,
                        const std::vector<std::string> &kernels,
-                       bool check_races, const std::string &output,
+                       bool report_accesses, const std::string &output,
                        const std::string &cache,
                        std::string *diagnostics) const;
 
  private:
   // Runs the front end; `command` begins with the front end's own command.
-  Result Run(std::vector<std::string> command, bool check_races,
+  Result Run(std::vector<std::string> command, bool report_accesses,
              std::string *diagnostics) const;
 
   std::string directory_;

@@ -234,3 +234,15 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
     x = np.zeros(6, np.float32)
     metal.run(source, "k", [x], 1, 1)
     assert x.tolist() == [9, 5.5, 10, 9, 16, 8]
+
+
+def test_a_run_of_a_kernel_that_the_library_lacks_is_an_error(metal):
+    library = metal.compile("kernel void k(device float *x) { x[0] = 1; }")
+    with pytest.raises(KeyError, match="the library has no kernel other"):
+        library.run("other", [floats(0)], 1, 1)
+
+
+def test_a_run_with_an_array_that_is_not_contiguous_is_an_error(metal):
+    library = metal.compile("kernel void k(device float *x) { x[0] = 1; }")
+    with pytest.raises(ValueError, match="the array of buffer 0 is not contiguous"):
+        library.run("k", [floats(0, 1, 2, 3)[::2]], 1, 1)

@@ -25,7 +25,7 @@ def build(
     functions: Sequence[str],
     output: str,
     cpu: str,
-    check_races: bool = False,
+    report_accesses: bool = False,
     clang: str | None = None,
     cache: str | None = None,
 ) -> None:
@@ -35,7 +35,7 @@ def build(
       functions: the names of the kernels.
       output: the path of the new file.
       cpu: the processor for clang's option -march.
-      check_races: whether the library announces its accesses to memory to the executor.
+      report_accesses: whether the library reports its accesses to memory to the executor.
       clang: the path of clang++; None to search for it.
       cache: a folder for the compiled functions of AIR; None for the folder of `output`.
     Raises:
@@ -47,22 +47,22 @@ def build(
             raise NoKernelError(f"the Metal library has no kernel '{name}'")
     clang = clang or toolchain.find_clang()
     near = os.path.dirname(os.path.abspath(output))
-    air = _functions_of_air(clang, cpu, check_races, cache or near)
+    air = _functions_of_air(clang, cpu, report_accesses, cache or near)
     with tempfile.TemporaryDirectory(dir=near) as folder:
         modules = [Module(disassemble(metallib.bitcode(name), clang)) for name in functions]
 
         def compile_module(number):
-            text = lowering.lower(modules[number], number, check_races)
+            text = lowering.lower(modules[number], number, report_accesses)
             source, compiled = (os.path.join(folder, f"{number}.{e}") for e in ("ll", "o"))
             pathlib.Path(source).write_text(text)
-            _run(toolchain.compile_ir_command(clang, cpu, source, compiled, check_races, air))
+            _run(toolchain.compile_ir_command(clang, cpu, source, compiled, report_accesses, air))
             return compiled
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_module, range(len(modules))))
         tables = os.path.join(folder, "tables.clcpp")
         pathlib.Path(tables).write_text(_tables(functions, modules))
-        _run(toolchain.compile_command(clang, False, cpu, tables, output, check_races, objects))
+        _run(toolchain.compile_command(clang, False, cpu, tables, output, report_accesses, objects))
 
 
 def _run(command):
@@ -79,10 +79,10 @@ def _run(command):
     raise ToolError(" ".join(command) + "\n" + printed)
 
 
-def _functions_of_air(clang, cpu, check_races, cache):
+def _functions_of_air(clang, cpu, report_accesses, cache):
     """Returns the path of the bitcode of include/implementation/air.h, compiled if necessary."""
     headers = pathlib.Path(toolchain.IMPLEMENTATION_HEADERS, "implementation")
-    options = toolchain.host_options(cpu, check_races)
+    options = toolchain.host_options(cpu, report_accesses)
     content = [clang, *options, *(path.read_text() for path in sorted(headers.iterdir()))]
     key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:16]
     path = os.path.join(cache, f"air-{key}.bc")
@@ -90,7 +90,7 @@ def _functions_of_air(clang, cpu, check_races, cache):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             source, output = os.path.join(folder, "air.clcpp"), os.path.join(folder, "air.bc")
             pathlib.Path(source).write_text('#include "implementation/air.h"\n')
-            _run(toolchain.bitcode_command(clang, cpu, source, output, check_races))
+            _run(toolchain.bitcode_command(clang, cpu, source, output, report_accesses))
             os.replace(output, path)
     return path
 

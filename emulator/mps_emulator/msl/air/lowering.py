@@ -22,19 +22,19 @@ _LINKAGE = (
 )
 
 
-def lower(module: Module, number: int, check_races: bool = False) -> str:
+def lower(module: Module, number: int, report_accesses: bool = False) -> str:
     """Returns the text for clang.
 
     Args:
       number: the number of the kernel, which is in the name of the entry.
-      check_races: whether the kernel announces its accesses to memory to the executor.
+      report_accesses: whether the kernel reports its accesses to memory to the executor.
     """
     variables = threadgroup_variables.find(module.text)
     text = module.text
     for variable in variables:
         text = text.replace(variable.line, "", 1)
     text = _without_apples_metadata(_without_address_spaces(text))
-    text = _reset_attributes(text, check_races)
+    text = _reset_attributes(text, report_accesses)
     text, shims = _replace_declarations(text, module)
     text = _add_sites(text)
     text = threadgroup_variables.use_executors_memory(text, variables)
@@ -70,9 +70,9 @@ def _without_apples_metadata(text):
     return re.sub(r"^@llvm\.(?:global_ctors|used|compiler\.used) = .*$", "", text, flags=re.M)
 
 
-def _reset_attributes(text, check_races):
+def _reset_attributes(text, report_accesses):
     """Removes the attributes of functions that are strings, which name another processor."""
-    added = " sanitize_thread" if check_races else ""
+    added = " sanitize_thread" if report_accesses else ""
 
     def reset(line):
         words = re.sub(r'"[^"]*"(?:="[^"]*")?', "", line[2])

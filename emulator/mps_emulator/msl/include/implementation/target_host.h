@@ -18,7 +18,7 @@ const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 
 // With -fsanitize=thread, clang adds a call of one of the functions below
 // before every access to memory.
-#if defined(MSL_CHECK_RACES) && !defined(MSL_RUNTIME_IS_ELSEWHERE)
+#if defined(MSL_REPORT_ACCESSES) && !defined(MSL_RUNTIME_IS_ELSEWHERE)
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
 extern "C" {
@@ -100,7 +100,7 @@ MSL_ANNOUNCE inline void __ubsan_handle_float_cast_overflow(
 }
 #undef MSL_ANNOUNCE
 #endif
-#ifdef MSL_CHECK_RACES
+#ifdef MSL_REPORT_ACCESSES
 #define MSL_ATOMIC_ACCESS(p, flags) \
   __msl_access((const void *)p, sizeof(*p), kMpsEmulatorMslAtomic | flags)
 #else
@@ -163,7 +163,7 @@ MSL_INLINE lanes<T> exchange(T value, ulong site) {
 
 MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
   exchange(flags, site);
-#ifdef MSL_CHECK_RACES
+#ifdef MSL_REPORT_ACCESSES
   mps_emulator_msl_runtime_in_use->simdgroup_barrier(flags);
 #endif
 }
@@ -177,7 +177,7 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
   return votes & all.active;
 }
 
-#ifdef MSL_CHECK_RACES
+#ifdef MSL_REPORT_ACCESSES
 #define MSL_READ_LANE(all, lane, site) \
   if (!all.takes_part(lane))           \
     mps_emulator_msl_runtime_in_use->inactive_lane(lane, site);
@@ -200,7 +200,7 @@ MSL_INLINE T shuffle(T value, uint lane, ulong site) {
 // Returns the value of `lane`.  All active lanes must pass the same `lane`.
 template <class T>
 MSL_INLINE T broadcast(T value, uint lane, ulong site) {
-#ifdef MSL_CHECK_RACES
+#ifdef MSL_REPORT_ACCESSES
   lanes<uint> wanted = exchange(lane, site);
   for (uint i = 0; i < 32; ++i)
     if (wanted.takes_part(i) && wanted.values[i] != lane)
@@ -253,7 +253,7 @@ MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
 }
 
 MSL_INLINE void atomic_fence(uint flags) {
-#ifdef MSL_CHECK_RACES
+#ifdef MSL_REPORT_ACCESSES
   mps_emulator_msl_runtime_in_use->fence(flags);
 #endif
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
