@@ -25,7 +25,7 @@ class _Argument(ctypes.Structure):
 
 
 def use(torch: ModuleType, library: ctypes.CDLL) -> None:
-    """Sets the torch and the emulator's library that this module uses."""
+    """Sets the module torch and the emulator's library, which this module uses."""
     global _torch, _native
     _torch, _native = torch, library
 
@@ -284,10 +284,16 @@ def _bytes(argument, cast):
 
 
 def load_metallib(content: bytes) -> _Metallib:
+    """Returns the library in the bytes of a .metallib file."""
     return _Metallib(content)
 
 
 def load_metallib_from_path(path: str) -> _Metallib:
+    """Returns the library in a .metallib file.
+
+    Raises:
+      RuntimeError: the file cannot be read, or is no .metallib.
+    """
     try:
         with open(path, "rb") as file:
             return _Metallib(file.read())

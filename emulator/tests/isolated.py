@@ -43,7 +43,12 @@ class _Child(NamedTuple):
 
 
 def _judge_all(judge, cases, sender, log, seconds):
-    """The main function of a child: sends the outcome of each case through the pipe `sender`."""
+    """Judges a child's cases, and sends their outcomes through the pipe `sender`.
+
+    Args:
+      log: the file that receives the output of the cases.
+      seconds: the limit of processor time for each case.
+    """
     try:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -9,7 +9,7 @@ from .recording import Recording
 class Emulated:
     """The emulated device as a machine: it has the methods that player.py lists.
 
-    A buffer is a NumPy array of uint8.
+    A buffer is an array of uint8.
 
     Args:
       recording: the recording to replay.

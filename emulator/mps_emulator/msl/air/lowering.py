@@ -43,6 +43,7 @@ def lower(module: Module, number: int, report_accesses: bool = False) -> str:
 
 
 def entry_name(number: int) -> str:
+    """Returns the name of the function that runs kernel `number` for one thread."""
     return f"mps_emulator_air_entry_{number}"
 
 

@@ -37,6 +37,7 @@ class Edits:
         self.errors.append(Diagnostic(location, message))
 
     def replace(self, index: int, text: str) -> None:
+        """Replaces a token, which a later step may replace again."""
         self.replaced[index] = text
 
     def erase(self, begin: int, end: int) -> None:
