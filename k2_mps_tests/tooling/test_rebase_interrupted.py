@@ -142,6 +142,14 @@ def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
     assert f"{LEFT_OUT} {first} wip;" in sandbox.run("export").stderr
 
 
+def test_a_commit_without_changes_is_not_missed(sandbox, k2):
+    git(k2, "commit", "--quiet", "--allow-empty", "-m", "no change")
+    git(k2, "rebase", "--quiet", "--no-keep-empty", "--force-rebase", "HEAD~2")
+    assert git(k2, "log", "-1", "--format=%s") != "no change"
+    result = sandbox.run("export")
+    assert not result.returncode and LEFT_OUT not in result.stderr
+
+
 def test_two_fixups_of_one_line_are_exported(sandbox, k2):
     """The steps of docs/rebasing.md, twice before `export`."""
     for old, new in (("array 7", "first"), ("first", "second")):

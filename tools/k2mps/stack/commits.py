@@ -44,7 +44,7 @@ class Picked(NamedTuple):
     """The result of applying a change to a tree."""
 
     tree: str  # the resulting tree; files that conflict have git's markers
-    conflicts: Sequence[str]  # the files that conflict
+    conflicts: tuple[str, ...]  # the files that conflict
 
 
 def series_tip(project: Project, checkout: Checkout, pin: Pin) -> str:
@@ -264,7 +264,7 @@ def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
     if result.status not in (0, 1):
         raise objects.failure(options, result)
     tree, *conflicts = os.fsdecode(result.stdout).rstrip("\0").split("\0")
-    return Picked(tree, conflicts)
+    return Picked(tree, tuple(conflicts))
 
 
 def pick(objects: Objects, commit: Commit, tree: str) -> Picked:

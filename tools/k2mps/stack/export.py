@@ -105,7 +105,8 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
 
 def _has_changes(checkout: Checkout, tree: str, commit: Commit) -> bool:
     """Whether a tree has the changes of a commit: a cherry-pick of the commit changes nothing."""
-    return pick(checkout.objects, commit, tree) == (tree, [])
+    picked = pick(checkout.objects, commit, tree)
+    return picked.tree == tree and not picked.conflicts
 
 
 def _origin(commit: Commit) -> tuple[str, str, str]:
