@@ -32,8 +32,12 @@ class K2mpsError(Exception):
         self.next_command = next_command
 
     def __str__(self) -> str:
-        more = {"why": self.why, "next": self.next_command}
-        return "\n".join([self.message, *(f"{key}: {text}" for key, text in more.items() if text)])
+        lines = [self.message]
+        if self.why:
+            lines.append(f"why: {self.why}")
+        if self.next_command:
+            lines.append(f"next: {self.next_command}")
+        return "\n".join(lines)
 
 
 class SeriesError(K2mpsError):

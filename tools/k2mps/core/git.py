@@ -120,8 +120,11 @@ class Git:
     ):
         self.directory = self.shown = Path(directory)
         self.reporter = reporter
-        self._options = ["--no-pager", *settings({**_SETTINGS, **(_LITERAL if literal else {})})]
-        self._variables = {"GIT_ATTR_NOSYSTEM": "1"} if literal else {}
+        self._options = ["--no-pager", *settings(_SETTINGS)]
+        self._variables = {}
+        if literal:
+            self._options += settings(_LITERAL)
+            self._variables["GIT_ATTR_NOSYSTEM"] = "1"
         if git_dir:
             self._variables |= {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(directory)}
 
@@ -218,7 +221,8 @@ def version() -> tuple[int, ...]:
         output = subprocess.run(["git", "version"], capture_output=True, text=True).stdout
     except OSError:
         return ()
-    return tuple(map(int, re.findall(r"\d+", output)[:3]))
+    numbers = re.findall(r"\d+", output)
+    return tuple(int(number) for number in numbers[:3])
 
 
 def _is_full(directory: Path) -> bool:
@@ -246,10 +250,11 @@ def pathspecs(paths: Iterable[str]) -> str:
 
     git would read a path such as "a[1].h" as a pattern, which other files match, too.
     """
-    return shlex.join(
-        f":(literal){path}" if path.startswith(":") or set(path) & set("*?[\\") else path
-        for path in paths
-    )
+    words = []
+    for path in paths:
+        is_special = path.startswith(":") or any(letter in path for letter in "*?[\\")
+        words.append(f":(literal){path}" if is_special else path)
+    return shlex.join(words)
 
 
 def quoted(path: object) -> str:

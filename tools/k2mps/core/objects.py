@@ -119,11 +119,12 @@ class Objects(Git):
 
     def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Returns the contents of blobs, by id; blobs that the repository lacks are left out."""
-        wanted = list(dict.fromkeys(ids))
-        output = self.bytes("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
+        unique = list(dict.fromkeys(ids))
+        lines = "".join(f"{id_}\n" for id_ in unique)
+        output = self.bytes("cat-file", "--batch", stdin=lines.encode())
         contents = {}
         at = 0
-        for id_ in wanted:
+        for id_ in unique:
             end = output.index(b"\n", at)
             fields = output[at:end].split(b" ")
             at = end + 1
@@ -196,8 +197,9 @@ class Objects(Git):
 
     def import_commits(self, commits: Iterable[bytes]) -> str:
         """Makes the commits that `importable` describes; returns the id of the last one."""
-        how = ("fast-import", "--quiet", "--force", "--date-format=raw-permissive")
-        return self.text(*how, stdin=b"".join([*commits, b"get-mark :1\n"]))
+        stream = b"".join([*commits, b"get-mark :1\n"])
+        options = ("--quiet", "--force", "--date-format=raw-permissive")
+        return self.text("fast-import", *options, stdin=stream)
 
 
 def folders_of(path: str) -> list[str]:
@@ -228,13 +230,21 @@ def importable(
     if parent:
         parts.append(f"from {parent}\n".encode())
     # The whole tree comes first.  What a file or a folder replaces must go before it comes.
-    for path, new in sorted(changes.items(), key=lambda change: bool(change[0] and change[1])):
-        quoted = '"{}"'.format(path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+    written = {path: new for path, new in changes.items() if path and new}
+    first = {path: new for path, new in changes.items() if path not in written}
+    for path, new in {**first, **written}.items():
+        name = _quoted(path)
         if isinstance(new, File):
-            head = f"M {new.mode} inline {quoted}\ndata {len(new.content)}\n"
-            parts += [os.fsencode(head), new.content, b"\n"]
+            file_head = f"M {new.mode} inline {name}\ndata {len(new.content)}\n"
+            parts += [os.fsencode(file_head), new.content, b"\n"]
         elif new:
-            parts.append(os.fsencode(f"M {new.mode} {new.id} {quoted}\n"))
+            parts.append(os.fsencode(f"M {new.mode} {new.id} {name}\n"))
         else:
-            parts.append(os.fsencode(f"D {quoted}\n"))
+            parts.append(os.fsencode(f"D {name}\n"))
     return b"".join(parts)
+
+
+def _quoted(path: str) -> str:
+    """Quotes a path for `git fast-import`."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -107,7 +107,7 @@ def output(argv: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def started(
-    argv: Sequence[str], grace: float = _GRACE_SECONDS, **how
+    argv: Sequence[str], grace: float = _GRACE_SECONDS, **popen_arguments
 ) -> Iterator[subprocess.Popen]:
     """Starts a process, and ends it if an exception leaves the context.
 
@@ -117,19 +117,21 @@ def started(
 
     Args:
       grace: the seconds from SIGTERM to SIGKILL.
-      how: further arguments of `subprocess.Popen`.
+      popen_arguments: further arguments of `subprocess.Popen`.
     """
     # Signals are deferred until the context that ends the process is entered.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
             # All processes of the session inherit `alive`, the write end of a pipe.  When the last
             # of these processes has ended, select() finds the read end, `all_ended`, readable.
-            all_ended, alive = map(stack.enter_context, map(os.fdopen, os.pipe(), "rw"))
-            how["pass_fds"] = (alive.fileno(), *locks)
-            process = subprocess.Popen(argv, **how)
+            read_end, write_end = os.pipe()
+            all_ended = stack.enter_context(os.fdopen(read_end, "r"))
+            alive = stack.enter_context(os.fdopen(write_end, "w"))
+            inherited = (alive.fileno(), *locks)
+            process = subprocess.Popen(argv, pass_fds=inherited, **popen_arguments)
             alive.close()
-            watched = all_ended if how.get("start_new_session") else None
-            stack.enter_context(_ended(process, grace, watched))
+            has_session = popen_arguments.get("start_new_session", False)
+            stack.enter_context(_ended(process, grace, all_ended if has_session else None))
         yield process
 
 
@@ -152,13 +154,19 @@ def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Ite
         # this script.
         if not all_ended:
             process.kill()
-        elif not select.select([all_ended], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        elif not _is_readable(all_ended, deadline - time.monotonic()):
             for child in _session(process.pid):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(child, signal.SIGKILL)
-            select.select([all_ended], [], [], 1.0)
+            _is_readable(all_ended, 1.0)
         process.wait()
         raise
+
+
+def _is_readable(pipe: IO, seconds: float) -> bool:
+    """Waits until a pipe can be read, for at most `seconds`; returns whether it can be."""
+    readable, _, _ = select.select([pipe], [], [], max(0.0, seconds))
+    return bool(readable)
 
 
 def _session(leader: int) -> list[int]:

@@ -35,7 +35,9 @@ class Project:
         registers = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
         if not registers:
             return None
-        tree = Path(registers[-1].read_text(encoding="utf-8").splitlines()[-1]).parent
+        # The last line is the path of the build tree's folder `lib`.
+        lines = registers[-1].read_text(encoding="utf-8").splitlines()
+        tree = Path(lines[-1]).parent
         return tree if tree.is_dir() else None
 
     def upstream(self) -> pins.Upstream:
@@ -79,10 +81,10 @@ def exclusive(directory: Path, shown: str, *, reading: bool = False) -> Iterator
       BusyError: another run changes the directory, or `reading` is False and another run reads it.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    how = fcntl.LOCK_SH if reading else fcntl.LOCK_EX
+    kind = fcntl.LOCK_SH if reading else fcntl.LOCK_EX
     try:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not _locked(descriptor, how):
+        while not _locked(descriptor, kind):
             if time.monotonic() > deadline:
                 raise errors.BusyError(
                     f"another k2mps {'changes' if reading else 'uses'} {shown}",
@@ -97,8 +99,13 @@ def exclusive(directory: Path, shown: str, *, reading: bool = False) -> Iterator
         os.close(descriptor)
 
 
-def _locked(descriptor: int, how: int) -> bool:
+def _locked(descriptor: int, kind: int) -> bool:
+    """Locks a directory; returns False if another process holds a lock that forbids it.
+
+    Args:
+      kind: `LOCK_SH` or `LOCK_EX` of fcntl.
+    """
     with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return True
     return False

@@ -30,12 +30,15 @@ def remote_refs(directory: Path, url: str, reporter: Reporter = Reporter()) -> d
     Raises:
       UnreachableError: the repository cannot be reached.
     """
-    words = ("ls-remote", "--", url, "refs/heads/*", "refs/tags/*")
+    command = ("ls-remote", "--", url, "refs/heads/*", "refs/tags/*")
     failure = f"{redacted(url)} cannot be reached"
-    output = network(directory, "asking upstream", failure, *words, reporter=reporter)
-    lines = (line.split("\t") for line in output.splitlines())
-    # After an annotated tag "x", git lists the tag's commit as "x^{}".
-    return {name.removesuffix("^{}"): id_ for id_, name in lines}
+    output = network(directory, "asking upstream", failure, *command, reporter=reporter)
+    commits = {}
+    for line in output.splitlines():
+        id_, name = line.split("\t")
+        # After an annotated tag "x", git lists the tag's commit as "x^{}".
+        commits[name.removesuffix("^{}")] = id_
+    return commits
 
 
 def network(
@@ -70,15 +73,17 @@ def network(
             errors="replace",
         ) as running,
     ):
-        others = _shown(running.stderr, update) if options else ""  # A clone has no other output.
+        # A clone has no output but its messages.
+        messages = _shown(running.stderr, update) if command == "clone" else ""
         output, stderr = running.communicate()
     if running.returncode < 0:
         raise errors.ended_by_signal(f"git {command}", running.returncode)
     if running.returncode:
-        stderr = others or stderr
+        stderr = messages or stderr
         check_resources(command, stderr, directory)
         lacks = "not our ref" in stderr or "remote ref" in stderr
-        raise (errors.K2mpsError if lacks else errors.UnreachableError)(
+        kind = errors.K2mpsError if lacks else errors.UnreachableError
+        raise kind(
             failure,
             why=redacted(stderr.strip()),
             next_command="check the network, and url and commit in upstream.toml; or give a clone"

@@ -31,9 +31,8 @@ class Applied(NamedTuple):
 
 def read(checkout: Checkout) -> Applied | None:
     """Reads the ref; returns None if the series was never applied in this checkout."""
-    id_, _, tip = checkout.git.text(
-        "for-each-ref", "--format=%(objectname) %(parent)", REF
-    ).partition(" ")
+    line = checkout.git.text("for-each-ref", "--format=%(objectname) %(parent)", REF)
+    id_, _, tip = line.partition(" ")
     return Applied(id_, tip, checkout.objects.entries(id_)) if tip else None
 
 
@@ -42,8 +41,9 @@ def files(project: Project) -> dict[str, File]:
 
     A symbolic link counts as a file whose content is the link's target.
     """
+    paths = [f"patches/{path}" for path in patch_folder.paths_of(project.patches)]
     contents = {}
-    for path in (_CONFIG, *(f"patches/{path}" for path in patch_folder.paths_of(project.patches))):
+    for path in (_CONFIG, *paths):
         target = os.path.join(project.root, path)
         if os.path.islink(target):
             contents[path] = File(os.fsencode(os.readlink(target)))

@@ -38,7 +38,9 @@ def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:
                 checkout.reporter.info(f"branch {BRANCH} was at {head.tip[:12]} before")
         if not transaction.tip_is_known:
             _warn_of_old_text(transaction, tip)
-        return (head.commit, None) if applied else (tip, checkout.changed_paths(head.commit, tip))
+        if applied:
+            return head.commit, None
+        return tip, checkout.changed_paths(head.commit, tip)
 
 
 def _warn_of_old_text(transaction: Transaction, tip: str) -> None:

@@ -59,17 +59,14 @@ def new(
             raise errors.K2mpsError(
                 refused[1], next_command="run the same command again with other words"
             )
-        who, when = FROM, commit_date(checkout, transaction.pin.commit)
-        author, address = checkout.user()
-        user = f"{author} <{address}>"
+        committer = f"{FROM} {commit_date(checkout, transaction.pin.commit)}"
+        author = committer
+        user_name, address = checkout.user()
+        user = f"{user_name} <{address}>"
         if patch_text.AUTHOR.fullmatch(user):
-            who, when = user, f"{int(time.time())} {time.strftime('%z')}"
+            author = f"{user} {int(time.time())} {time.strftime('%z')}"
         commit = checkout.objects.commit(
-            tree,
-            transaction.head.commit,
-            patch.commit_message(),
-            f"{who} {when}",
-            f"{FROM} {commit_date(checkout, transaction.pin.commit)}",
+            tree, transaction.head.commit, patch.commit_message(), author, committer
         )
         return _finish(transaction, f"new {name}", commit, tree, paths)
 
@@ -91,14 +88,16 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
         if tree == transaction.head.tree:
             return _complete(transaction, commits)
         _check_exported(transaction, commits)
-        objects, date = checkout.objects, commit_date(checkout, transaction.pin.commit)
+        objects = checkout.objects
+        date = commit_date(checkout, transaction.pin.commit)
         # If the edits change lines of a later patch, this merge leaves conflict markers.  Then
         # `replay` fails at that patch, and its error names the patch.
         edits = objects.commit(tree, transaction.head.commit, "")
-        folded = merged(objects, transaction.head.commit, commits[at].tree, edits).tree
         commit = commits[at]
-        who = (f"{commit.author} {commit.when}", f"{FROM} {date}")
-        start = objects.commit(folded, commit.parents[0], commit.message, *who)
+        folded = merged(objects, transaction.head.commit, commit.tree, edits).tree
+        author = f"{commit.author} {commit.when}"
+        committer = f"{FROM} {date}"
+        start = objects.commit(folded, commit.parents[0], commit.message, author, committer)
         tip = replay(checkout, date, start, commits[at + 1 :])
         return _finish(transaction, f"fold {names[at]}", tip, tree, paths)
 
@@ -129,14 +128,13 @@ def _check_exported(transaction: Transaction, commits: Sequence[Commit]) -> None
     plan = _unexported(transaction, commits)
     if plan and (plan.changed or plan.removed):
         checkout = transaction.checkout
+        stash = stash_and(
+            checkout, f"k2mps export, {checkout.git_command} stash pop, and the same command again"
+        )
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits that are not in patches/",
             why=f"they change {errors.some([*plan.changed, *plan.removed])}",
-            next_command="commit the edits there, too, then k2mps export; or "
-            + stash_and(
-                checkout,
-                f"k2mps export, {checkout.git_command} stash pop, and the same command again",
-            ),
+            next_command=f"commit the edits there, too, then k2mps export; or {stash}",
         )
 
 
@@ -175,8 +173,10 @@ def _add(checkout: Checkout, paths: Sequence[str], environment: dict[str, str]) 
         if result.status:
             failure = checkout.git.failure(words, result)
             if "are ignored by" in result.stderr:
-                failure.next_command = f"{checkout.git_command} add -f -- {pathspecs(named)}, then"
-                failure.next_command += " the same command again"
+                failure.next_command = (
+                    f"{checkout.git_command} add -f -- {pathspecs(named)}, then the same command"
+                    " again"
+                )
             raise failure
     return checkout.git.text("write-tree", environment=environment)
 

@@ -23,6 +23,9 @@ from k2mps.series import patch_text
 
 BRANCH = "k2-mps"
 BRANCH_REF = f"refs/heads/{BRANCH}"
+# Matches only the name of the branch.  The brackets make it a pattern.  Without a pattern, `git
+# rev-parse --branches` would list only branches whose names begin with "k2-mps/".
+_BRANCH_PATTERN = "k2-mp[s]"
 
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
@@ -118,7 +121,9 @@ class Checkout:
         # --show-cdup prints the way to the top, which is empty at the top.
         options = ("--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
         result = folder.run("rev-parse", *options)
-        inside, up, git_dir = (*os.fsdecode(result.stdout).split("\n", 2), "", "")[:3]
+        # The path of the git directory comes last, because it may contain newlines.
+        inside, _, rest = os.fsdecode(result.stdout).partition("\n")
+        up, _, git_dir = rest.partition("\n")
         if inside != "true" or up:
             raise errors.K2mpsError(
                 f"{self.directory} is not the top of a git checkout",
@@ -132,7 +137,9 @@ class Checkout:
         # In a linked worktree's git directory, the file `commondir` has the path of the common git
         # directory.
         link = self.git_dir / "commondir"
-        self.common_dir = self.git_dir / (link.read_text().strip() if link.exists() else "")
+        self.common_dir = self.git_dir
+        if link.exists():
+            self.common_dir = self.git_dir / link.read_text().strip()
         self.own = (self.git_dir / OWN_MARK).exists()
         self.git = git.Git(self.directory, self.git_dir, literal=self.own, reporter=reporter)
         self._ancestry: set[tuple[str, str]] = set()  # see `is_ancestor`
@@ -141,7 +148,8 @@ class Checkout:
     def objects(self) -> Objects:
         """Runs git on the repository's commits and trees; stores new ones in the repository."""
         self._check_whole()
-        store, shallow = self.common_dir / "objects", self.common_dir / "shallow"
+        store = self.common_dir / "objects"
+        shallow = self.common_dir / "shallow"
         return Objects(store, shallow, self.directory, self.reporter)
 
     @functools.cached_property
@@ -152,8 +160,11 @@ class Checkout:
             r"|user\.(name|email)|commit\.cleanup)$"
         )
         output = self.git.run("config", "-z", "--get-regexp", names).stdout
-        lines = output.decode("utf-8", "replace").split("\0")[:-1]
-        return {name: value for name, _, value in (line.partition("\n") for line in lines)}
+        settings = {}
+        for entry in output.decode("utf-8", "replace").split("\0")[:-1]:
+            name, _, value = entry.partition("\n")
+            settings[name] = value
+        return settings
 
     def _check_whole(self) -> None:
         """Raises an error for a sparse checkout or a partial clone."""
@@ -176,8 +187,9 @@ class Checkout:
         Raises:
           K2mpsError: the repository lacks the commit.
         """
-        commit, url = self.commit_of(pin.commit), git.redacted(pin.url)
+        commit = self.commit_of(pin.commit)
         if not commit:
+            url = git.redacted(pin.url)
             raise errors.K2mpsError(
                 f"{self.directory} does not have the pinned commit {pin.commit}",
                 why="it is another repository, an older clone, or a shallow one",
@@ -203,14 +215,18 @@ class Checkout:
 
     def head(self) -> Head:
         """Returns the commit and branch of the checkout."""
-        # The brackets make this a pattern.  Without a pattern, git would list only branches whose
-        # names begin with "k2-mps/".
-        tip = f"--branches={BRANCH[:-1]}[{BRANCH[-1]}]"
         lines = self.git.text(
-            "rev-parse", "HEAD^{commit}", "HEAD^{tree}", tip, "--symbolic-full-name", "HEAD"
-        )
-        commit, tree, *tips, branch = lines.splitlines()
-        return Head(commit, tree, "" if branch == "HEAD" else branch, "".join(tips))
+            "rev-parse",
+            "HEAD^{commit}",
+            "HEAD^{tree}",
+            f"--branches={_BRANCH_PATTERN}",
+            "--symbolic-full-name",
+            "HEAD",
+        ).splitlines()
+        commit, tree = lines[:2]
+        tip = lines[2] if len(lines) == 4 else ""
+        branch = "" if lines[-1] == "HEAD" else lines[-1]
+        return Head(commit, tree, branch, tip)
 
     def check_index(self) -> None:
         """Raises an error if there is no index.  Without an index, git regards all files as new."""
@@ -237,7 +253,8 @@ class Checkout:
         for folder in {common, *common.glob("worktrees/*")} - {self.git_dir.resolve()}:
             # In the git directory of a linked worktree, this file has the path of the file `.git`.
             link = folder / "gitdir"
-            worktree = (folder / link.read_text().strip() if link.is_file() else folder).parent
+            dot_git = folder / link.read_text().strip() if link.is_file() else folder
+            worktree = dot_git.parent
             for name in ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
                 file = folder / name
                 if worktree.exists() and file.is_file() and file.read_text().strip() in names:
@@ -252,7 +269,11 @@ class Checkout:
             for a directory without tracked files; "all" for each single file.
         """
         output = self.git.bytes(
-            *"status --porcelain=v1 -z --no-renames --ignore-submodules=none".split(),
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=none",
             f"--untracked-files={untracked}",
         )
         entries = git.split_z(output)
@@ -287,8 +308,9 @@ class Checkout:
         """Returns what begins a line that a rebase drops from a message; empty if there is none."""
         if self._settings.get("commit.cleanup") == "scissors":
             return ""
-        marks = [self._settings.get(f"core.comment{kind}") for kind in ("string", "char")]
-        mark = next(filter(None, marks), "#")
+        text = self._settings.get("core.commentstring")
+        letter = self._settings.get("core.commentchar")
+        mark = text or letter or "#"
         return "#" if mark == "auto" else mark
 
     def check_attributes(self, paths: Iterable[str], in_rebase: bool = False) -> None:
@@ -303,8 +325,9 @@ class Checkout:
             attributes = ("merge", *_STORING)
         names = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
         output = runner.bytes("check-attr", "-z", "--stdin", *attributes, stdin=names)
-        fields = iter(git.split_z(output))
-        for path, attribute, value in zip(fields, fields, fields):
+        fields = git.split_z(output)
+        for at in range(0, len(fields), 3):
+            path, attribute, value = fields[at : at + 3]
             is_own_merge = attribute == "merge" and value in _MERGING
             if value not in ("unspecified", "unset") and not is_own_merge:
                 show = f"{self.git_command} check-attr {attribute} -- {git.pathspecs([path])}"
@@ -364,9 +387,9 @@ class Checkout:
         """
         operation = self.operation_in_progress()
         if operation or paths:
-            found = f"an unfinished {operation}" if operation else f"{what}: {errors.some(paths)}"
+            fault = f"an unfinished {operation}" if operation else f"{what}: {errors.some(paths)}"
             raise errors.K2mpsError(
-                f"{self.directory} has {found}",
+                f"{self.directory} has {fault}",
                 # `git status` would say to continue a rebase that was killed.
                 next_command="k2mps status, which says how to end that; then the same command"
                 " again",
@@ -376,17 +399,25 @@ class Checkout:
         """Returns the commits that `git log --first-parent` lists for these arguments, the oldest
         first."""
         output = self.objects.bytes(
-            *"log -z --reverse --first-parent --no-notes --no-decorate".split(),
+            "log",
+            "-z",
+            "--reverse",
+            "--first-parent",
+            "--no-notes",
+            "--no-decorate",
             "--format=%H%x00%P%x00%T%x00%cn <%ce>%x00%an <%ae>%x00%aD%x00%ad%x00%B",
             "--date=raw",
             *revisions,
             "--",
         )
         fields = git.split_z(output)
-        return [
-            Commit(id_, tuple(parents.split()), *others)
-            for id_, parents, *others in zip(*[iter(fields)] * 8)
-        ]
+        commits = []
+        for at in range(0, len(fields), 8):
+            id_, parents, tree, committer, author, date, when, message = fields[at : at + 8]
+            commits.append(
+                Commit(id_, tuple(parents.split()), tree, committer, author, date, when, message)
+            )
+        return commits
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors; False if the repository lacks it."""
@@ -400,13 +431,23 @@ class Checkout:
 
     def changed_paths(self, old: str, new: str) -> list[str]:
         """Returns the files that differ between two commits or trees."""
-        command = "diff-tree -r -z --no-renames --name-only".split()
-        return git.split_z(self.objects.bytes(*command, old, new))
+        output = self.objects.bytes(
+            "diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new
+        )
+        return git.split_z(output)
 
     def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
         """Returns the changes of each commit against its first parent, by the commit's id."""
-        command = "diff-tree --stdin --always -r -z --no-renames --raw".split()
-        output = self.objects.bytes(*command, stdin=stdin_of(commits))
+        output = self.objects.bytes(
+            "diff-tree",
+            "--stdin",
+            "--always",
+            "-r",
+            "-z",
+            "--no-renames",
+            "--raw",
+            stdin=stdin_of(commits),
+        )
         changes_by_id: dict[str, list[Change]] = {}
         changes: list[Change] = []
         fields = iter(git.split_z(output))
@@ -422,7 +463,9 @@ class Checkout:
 
     def user(self) -> tuple[str, str]:
         """Returns the user's name and email address in git's configuration; each may be empty."""
-        return tuple(self._settings.get(f"user.{key}", "").strip() for key in ("name", "email"))
+        name = self._settings.get("user.name", "")
+        email = self._settings.get("user.email", "")
+        return name.strip(), email.strip()
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which no other run of the tool reads or changes this checkout."""
@@ -442,9 +485,11 @@ def _is_exchanged(checkout: Path, path: str) -> bool:
     Args:
       path: the file's path in the commit.
     """
+    file = checkout / path
+    if file.is_dir() and not file.is_symlink():
+        return True
     folders = [checkout / folder for folder in folders_of(path)]
-    is_folder = (checkout / path).is_dir() and not (checkout / path).is_symlink()
-    return is_folder or any(os.path.lexists(folder) and not folder.is_dir() for folder in folders)
+    return any(os.path.lexists(folder) and not folder.is_dir() for folder in folders)
 
 
 def stdin_of(commits: Sequence[Commit]) -> bytes:

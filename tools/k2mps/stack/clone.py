@@ -16,10 +16,17 @@ from k2mps.stack.checkout import OWN_MARK, Checkout
 
 # With these settings, the tool and the user's own git write files with exactly the blobs' bytes.
 # An empty template gives the clone no hooks.  Without a filter, the clone gets every blob.
-_OPTIONS = (
-    "clone --no-checkout --no-filter --template= --origin=origin --config=core.autocrlf=false"
-    f" --config=core.eol=lf --config=core.symlinks=true --config=core.attributesFile={os.devnull}"
-).split()
+_CLONE = (
+    "clone",
+    "--no-checkout",
+    "--no-filter",
+    "--template=",
+    "--origin=origin",
+    "--config=core.autocrlf=false",
+    "--config=core.eol=lf",
+    "--config=core.symlinks=true",
+    f"--config=core.attributesFile={os.devnull}",
+)
 
 
 def locate(project: Project, choice: str | None) -> Path:
@@ -37,15 +44,14 @@ def existing(
     """
     directory = locate(project, choice)
     if not directory.is_dir():
-        command = "k2mps apply"
+        command, why = "k2mps apply", ""
         if choice:
             command = f"git clone {git.quoted(git.redacted(pin.url))} {git.quoted(directory)}"
+            why = "--k2 or K2 names this directory, and k2mps clones only into build/k2"
         blocked = "move away what is there, then " if os.path.lexists(directory) else ""
         raise errors.K2mpsError(
             f"there is no k2 checkout at {directory}",
-            why="--k2 or K2 names this directory, and k2mps clones only into build/k2"
-            if choice
-            else "",
+            why=why,
             next_command=f"{blocked}{command}; then the same command again",
         )
     return Checkout(directory, reporter)
@@ -88,7 +94,10 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
             directory.parent,
             f"cloning {shown}",
             f"{shown} could not be cloned",
-            *(*_OPTIONS, "--", pin.url, str(partial)),
+            *_CLONE,
+            "--",
+            pin.url,
+            str(partial),
             reporter=reporter,
         )
         (partial / ".git" / OWN_MARK).touch()
@@ -100,7 +109,7 @@ def _clone(pin: Pin, directory: Path, reporter: Reporter) -> None:
 def copy(checkout: Checkout, directory: Path) -> Checkout:
     """Clones the checkout into `directory`, without files, by hard links if possible."""
     parent = git.Git(directory.parent, literal=True, reporter=checkout.reporter)
-    parent.bytes(*_OPTIONS, "--quiet", "--", str(checkout.common_dir), str(directory))
+    parent.bytes(*_CLONE, "--quiet", "--", str(checkout.common_dir), str(directory))
     (directory / ".git" / OWN_MARK).touch()
     return Checkout(directory, checkout.reporter)
 

@@ -88,12 +88,12 @@ def commit_patches(
         if edited_files is None:
             picked = apply_diff(checkout, patch, checkout.tree_of(line.tip()))
             if picked.conflicts:
-                conflicts = f"conflicts in {errors.some(picked.conflicts)}"
-                raise _refusal(errors.ConflictError, patch, conflicts)
+                reason = f"conflicts in {errors.some(picked.conflicts)}"
+                raise _refusal(errors.ConflictError, patch, reason)
             edited_files = {"": Entry(TREE_MODE, picked.tree)}
         files |= edited_files
-        author = f"{patch.author} {patch_text.raw_date(patch.date) if patch.date else date}"
-        line.commit(files, patch.commit_message(), author)
+        when = patch_text.raw_date(patch.date) if patch.date else date
+        line.commit(files, patch.commit_message(), f"{patch.author} {when}")
     return line.tip()
 
 
@@ -106,14 +106,17 @@ class Line:
     """
 
     def __init__(self, checkout: Checkout, tip: str, date: str):
-        self._objects, self._tip, self._date = checkout.objects, tip, date
+        self._objects = checkout.objects
+        self._tip = tip
+        self._date = date
         self._waiting: list[bytes] = []  # commits that are not made yet
         self._read_entries()
 
     def _read_entries(self) -> None:
         self.entries = self._objects.entries(self._tip)
-        paths = {path.rpartition("/")[0] + "/" for path in self.entries if "/" in path}
-        self._folders = {folder for path in paths for folder in folders_of(path)}
+        # Many files share a folder, so the parts of each folder's path are found only once.
+        parents = {path.rpartition("/")[0] for path in self.entries if "/" in path}
+        self._folders = {folder for parent in parents for folder in folders_of(f"{parent}/")}
 
     def taken(self, added: Iterable[str], deleted: Collection[str]) -> str:
         """Returns the first of the paths `added` that is not free; empty if all are.
@@ -255,14 +258,15 @@ def commit_date(checkout: Checkout, pin: str) -> str:
 
 def merged(objects: Objects, base: str, ours: str, theirs: str) -> Picked:
     """Merges into the tree `ours` the change from the commit `base` to its child `theirs`."""
-    trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}").split()
-    if trees[0] == ours:
-        return Picked(trees[1], ())
+    trees = objects.text("rev-parse", f"{base}^{{tree}}", f"{theirs}^{{tree}}")
+    tree_of_base, tree_of_theirs = trees.split()
+    if tree_of_base == ours:
+        return Picked(tree_of_theirs, ())
     side = objects.commit(ours, base, "")
-    options = "merge-tree --write-tree --no-messages --name-only -z".split()
-    result = objects.run(*options, side, theirs)
+    command = ("merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", side, theirs)
+    result = objects.run(*command)
     if result.status not in (0, 1):
-        raise objects.failure(options, result)
+        raise objects.failure(command, result)
     tree, *conflicts = os.fsdecode(result.stdout).rstrip("\0").split("\0")
     return Picked(tree, tuple(conflicts))
 
@@ -278,7 +282,8 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
     Args:
       date: the committer's date of the new commits, see `commit_date`.
     """
-    line, changes_by_id = Line(checkout, tip, date), checkout.changes_of(commits)
+    line = Line(checkout, tip, date)
+    changes_by_id = checkout.changes_of(commits)
     for commit in commits:
         changes = changes_by_id[commit.id]
         added = [change.path for change in changes if not change.old]
@@ -289,12 +294,13 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
             tree = checkout.tree_of(line.tip())
             picked = pick(checkout.objects, commit, tree)
             if picked.conflicts or picked.tree == tree:
-                conflicts = errors.some(picked.conflicts)
+                why = "it would change nothing any more"
+                if picked.conflicts:
+                    files_in_conflict = errors.some(picked.conflicts)
+                    why = f"it changes the same lines of {files_in_conflict}, or lines next to them"
                 raise errors.K2mpsError(
                     f"{name_of(commit) or commit} does not apply any more",
-                    why=f"it changes the same lines of {conflicts}, or lines next to them"
-                    if conflicts
-                    else "it would change nothing any more",
+                    why=why,
                     next_command="change or delete that patch first; or fold the edits into it",
                 )
             files = {"": Entry(TREE_MODE, picked.tree)}

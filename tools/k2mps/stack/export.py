@@ -55,12 +55,13 @@ def export(
             # The cherry-pick of the advice must overwrite no file of the user.
             transaction.check_in_the_way(transaction.head.commit, gone)
             checkout.check_merge(transaction.head.commit, *(commit.id for commit in gone))
+            option = f"--onto {onto[:12]} " if onto else ""
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(checkout, pin, kept, gone)}k2mps export"
-                f" {f'--onto {onto[:12]} ' if onto else ''}--prune, which deletes them",
+                next_command=f"{_recovery(checkout, pin, kept, gone)}k2mps export {option}--prune,"
+                " which deletes them",
             )
         left_out = _left_out(transaction, pin, commits)
         transaction.write(plan, canonical(transaction, plan, commits, pin), "export")
@@ -82,25 +83,27 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
     Args:
       commits: the branch's commits on the pin.
     """
-    checkout, tree = transaction.checkout, commits[-1].tree
-    old = transaction.pin.commit
-    present = (pin.commit, old, *upstream.rebase_bases(checkout, old))
-    found, left_out = Counter(map(_origin, commits)), {}
+    checkout = transaction.checkout
+    tree = commits[-1].tree
+    old_pin = transaction.pin.commit
+    present = (pin.commit, old_pin, *upstream.rebase_bases(checkout, old_pin))
+    count_now = Counter(map(_origin, commits))
+    left_out: dict[tuple, Commit] = {}
     for tip in upstream.before_rebases(checkout):
         # git leaves out the commits with the same patch-id as a commit of the branch.
         missing = checkout.commits(
             "--cherry-pick", "--right-only", f"{commits[-1].id}...{tip}", "--not", *present
         )
-        before = Counter(map(_origin, checkout.commits(tip, "--not", *present)))
+        count_before = Counter(map(_origin, checkout.commits(tip, "--not", *present)))
         for commit in missing:
             origin = _origin(commit)
-            is_gone = before[origin] > found[origin]
+            is_gone = count_before[origin] > count_now[origin]
             # A commit of a patch is dropped with the patch.  If the commit was reworded or
             # squashed, the branch still has its changes.
             is_of_user = not extraction.name_of(commit)
             if is_gone and is_of_user and not _has_changes(checkout, tree, commit):
                 left_out.setdefault((origin, commit.tree), commit)
-    return [*left_out.values()]
+    return list(left_out.values())
 
 
 def _has_changes(checkout: Checkout, tree: str, commit: Commit) -> bool:
@@ -119,8 +122,8 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
 
     The result is empty if the branch only lacks new files of its patches.
     """
-    old = transaction.applied.tip if transaction.applied else transaction.tip
-    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{old}")
+    tip = transaction.applied.tip if transaction.applied else transaction.tip
+    commits = transaction.checkout.commits(f"{transaction.pin.commit}..{tip}")
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
 
@@ -152,7 +155,8 @@ def _recovery(checkout: Checkout, pin: Pin, kept: Sequence[Commit], gone: Sequen
 
 def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> set[str]:
     """Returns the files of the patches, among the files `removed`, whose changes a new pin has."""
-    checkout, files = transaction.checkout, set()
+    checkout = transaction.checkout
+    files: set[str] = set()
     if not removed or pin.commit == transaction.pin.commit or not transaction.applied:
         return files
     tree = checkout.tree_of(pin.commit)
@@ -160,7 +164,8 @@ def _superseded(transaction: Transaction, pin: Pin, removed: Sequence[str]) -> s
         path = f"patches/{extraction.name_of(commit)}"
         if path in removed and _has_changes(checkout, tree, commit):
             changes = checkout.changes_of([commit])[commit.id]
-            files |= {path, *(f"patches/files/{change.path}" for change in changes)}
+            files.add(path)
+            files |= {f"patches/files/{change.path}" for change in changes}
             checkout.reporter.info(f"k2 has the changes of {path} at {pin.commit[:12]}")
     return files
 
@@ -200,7 +205,7 @@ def _check_branch(transaction: Transaction) -> None:
 def _check_base(transaction: Transaction, pin: Pin) -> None:
     """Raises an error if branch k2-mps does not stand on the pin."""
     checkout, head = transaction.checkout, transaction.head
-    base, old = transaction.base, transaction.pin.commit
+    base, old_pin = transaction.base, transaction.pin.commit
     if base == pin.commit:
         return
     # If git has rebased the branch, upstream's own commits are between the old pin and `base`.
@@ -208,11 +213,12 @@ def _check_base(transaction: Transaction, pin: Pin) -> None:
     if is_on_pin and not (base and checkout.is_ancestor(pin.commit, base)):
         return
     advice = "k2mps apply"
-    if pin.commit != old:
-        first = f"k2mps export --onto {base[:12]}, then " if base not in ("", old) else ""
+    if pin.commit != old_pin:
+        is_rebased = base not in ("", old_pin)
+        first = f"k2mps export --onto {base[:12]}, then " if is_rebased else ""
         advice = f"{first}k2mps rebase --onto {pin.commit[:12]}"
     elif base:
-        rebase = f"{rebase_command(checkout, old, head.tip)} --force-rebase {old[:12]}"
+        rebase = f"{rebase_command(checkout, old_pin, head.tip)} --force-rebase {old_pin[:12]}"
         advice = f"k2mps export --onto {base[:12]}; or, if upstream lacks that commit, {rebase},"
         advice += " then the same command again"
     raise errors.K2mpsError(
@@ -232,10 +238,10 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     advice = (
         f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
-    others = upstream.below_series(checkout, pin.commit, merge.parents[1])
-    if others:
-        new = others[-1][:12]
-        advice = f"{rebase} {new} {BRANCH}, then k2mps export --onto {new}"
+    of_upstream = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    if of_upstream:
+        onto = of_upstream[-1][:12]
+        advice = f"{rebase} {onto} {BRANCH}, then k2mps export --onto {onto}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",
         why="the history of a series must be linear",
@@ -252,7 +258,9 @@ def canonical(transaction: Transaction, plan: Plan, commits: Sequence[Commit], p
     Args:
       commits: the branch's commits on the pin, from which the plan was made.
     """
-    start, patches, checkout = 0, plan.series.patches, transaction.checkout
+    checkout = transaction.checkout
+    patches = plan.series.patches
+    start = 0  # how many of the first commits stay as they are
     for patch, commit in zip(patches, commits):
         if not commit.ours or commit.message != patch.commit_message():
             break

@@ -64,13 +64,15 @@ def plan(
         "upstream.toml": config,
     }
     changed = tuple(path for path, file in contents.items() if old.get(path) != file)
-    return Plan(series, contents, changed, tuple(path for path in old if path not in contents))
+    removed = tuple(path for path in old if path not in contents)
+    return Plan(series, contents, changed, removed)
 
 
 def _patches(files: Mapping[str, File], order: bytes) -> dict[str, Patch]:
     """Returns the patches that patches/series lists and that can be read, by name."""
     patches = {}
-    for name in series_file.parse(order)[0]:
+    names, _ = series_file.parse(order)
+    for name in names:
         with contextlib.suppress(errors.SeriesError, KeyError):
             patches[name] = patch_text.parse(name, files[f"patches/{name}"].content)
     return patches
@@ -108,8 +110,10 @@ def _series(
     files: dict[str, File] = {}
     patches = []
     for commit, name in zip(commits, names):
-        first = series_file.first_status(groups.get(name, ""))
-        patch = contents.patch(commit, name, old[name].status if name in old else first)
+        status = series_file.first_status(groups.get(name, ""))
+        if name in old:
+            status = old[name].status
+        patch = contents.patch(commit, name, status)
         fault = contents.fault(commit, patch, old.get(name))
         if fault:
             raise errors.K2mpsError(
@@ -183,7 +187,7 @@ class _Contents:
             if patch != old:
                 patch_text.check(patch)
         except errors.SeriesError as error:
-            return ": ".join(filter(None, (error.message, error.why)))
+            return f"{error.message}: {error.why}" if error.why else error.message
         return ""
 
 
@@ -229,17 +233,19 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
     """
     names: dict[str, str] = {}  # by commit
     for commit in commits:
-        name = name_of(commit)
-        if name and name not in names.values():
-            series_file.check_name(name, f"commit {commit.id[:12]}")
-            names[commit.id] = name
+        own_name = name_of(commit)
+        if own_name and own_name not in names.values():
+            series_file.check_name(own_name, f"commit {commit.id[:12]}")
+            names[commit.id] = own_name
     for commit in commits:
-        subject = _split_message(commit.message)[0]
+        if commit.id in names:
+            continue
+        subject, _, _ = _split_message(commit.message)
         taken = set(names.values())
         # Several patches can have the same subject.
-        same = (patch.name for patch in old.values() if patch.subject == subject)
-        name = next((name for name in same if name not in taken), "")
-        names.setdefault(commit.id, name or name_for(subject, taken | old.keys()))
+        same = [patch.name for patch in old.values() if patch.subject == subject]
+        free = [name for name in same if name not in taken]
+        names[commit.id] = free[0] if free else name_for(subject, taken | old.keys())
     return [names[commit.id] for commit in commits]
 
 
@@ -257,17 +263,20 @@ def name_for(subject: str, taken: set[str]) -> str:
 def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
     """Splits a commit's message into its subject, its body, and the trailers that become headers of
     the patch file."""
-    first, *rest = re.split(r"\n[ \t]*\n", message.strip("\n"), maxsplit=1)
+    parts = re.split(r"\n[ \t]*\n", message.strip("\n"), maxsplit=1)
+    # git takes the whole first paragraph for the subject.
+    subject = " ".join(parts[0].split())
+    rest = parts[1].strip("\n") if len(parts) > 1 else ""
+    body_lines = []
     trailers: dict[str, str] = {}
-    kept = []
-    for line in rest[0].strip("\n").split("\n") if rest else ():
+    for line in rest.split("\n"):
         match = patch_text.TRAILER.fullmatch(line.rstrip())
         if match:
             # A squashed commit can have several trailers with one name; the first of these is kept.
             trailers.setdefault(match[1], match[2])
         else:
-            kept.append(line)
-    return " ".join(first.split()), patch_text.plain("\n".join(kept)), trailers
+            body_lines.append(line)
+    return subject, patch_text.plain("\n".join(body_lines)), trailers
 
 
 def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
@@ -277,14 +286,28 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     "$": in k2 often the head of the function.  No attributes of the user have an effect.
     """
     output = checkout.objects.bytes(
-        *(
-            "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color --no-ext-diff"
-            " --no-textconv --text --diff-filter=a --src-prefix=a/ --dst-prefix=b/"
-            " --diff-algorithm=myers --indent-heuristic --inter-hunk-context=0"
-        ).split(),
+        "diff-tree",
+        "--stdin",
+        "-r",
+        "-p",
+        "-U1",
+        "--full-index",
+        "--no-renames",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--text",
+        "--diff-filter=a",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        "--diff-algorithm=myers",
+        "--indent-heuristic",
+        "--inter-hunk-context=0",
         stdin=stdin_of(commits),
     )
     # A line with the commit's id comes before each diff.  A line of a hunk cannot match, because it
     # starts with a blank, a plus, a minus or a backslash.
-    _, *parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
-    return {id_.decode(): diff for id_, diff in zip(parts[0::2], parts[1::2])}
+    parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
+    # The first part is what comes before the first id.
+    ids, diffs = parts[1::2], parts[2::2]
+    return {id_.decode(): diff for id_, diff in zip(ids, diffs)}

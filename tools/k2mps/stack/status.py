@@ -47,9 +47,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if checkout is None:
         return Status(State.ABSENT, next_command=APPLY)
     if not checkout.commit_of(upstream.pin.commit):
-        head, pin = checkout.head(), upstream.pin
+        pin = upstream.pin
         why = f"it does not have the pinned commit {pin.commit[:12]} (k2 {pin.version})"
-        return Status(State.OTHER_COMMIT, (why,), APPLY, head)
+        return Status(State.OTHER_COMMIT, (why,), APPLY, checkout.head())
     current = Transaction(project, checkout)
     differences = checkout.changed_files("normal")
     state, users, details = _where(current)
@@ -57,13 +57,22 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
         state = State.EDITED
     exchanged = checkout.exchanged(differences.edited)
     operation, advice = _operation(current)
-    details += [operation] if operation else []
+    if operation:
+        details.append(operation)
     details += _details_of_edits(differences, exchanged)
     is_done = state is State.APPLIED and not current.changed
     if not advice and not is_done:
         advice = _next_step(current, differences, users, exchanged)
-    lists = (differences.edited, users, current.changed, differences.untracked)
-    return Status(state, tuple(details), advice, current.head, *map(tuple, lists))
+    return Status(
+        state,
+        tuple(details),
+        advice,
+        current.head,
+        edited_files=tuple(differences.edited),
+        user_commits=tuple(users),
+        patch_changes=tuple(current.changed),
+        untracked_files=tuple(differences.untracked),
+    )
 
 
 def _operation(current: Transaction) -> tuple[str, str]:

@@ -22,10 +22,14 @@ from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder, series_file
-from k2mps.stack import applied, commits, extraction, upstream
+from k2mps.stack import applied, extraction, upstream
 from k2mps.stack.advice import move_away
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
+from k2mps.stack.commits import series_tip
 from k2mps.stack.extraction import Plan
+
+# What git calls the old id of a ref that must not exist.
+_NO_COMMIT = "0" * 40
 
 PUT_ASIDE = (
     "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
@@ -93,7 +97,7 @@ class Transaction:
         """The series' last commit; makes the commits if need be."""
         if self.tip_is_known:
             return self.applied.tip
-        return commits.series_tip(self.project, self.checkout, self.pin)
+        return series_tip(self.project, self.checkout, self.pin)
 
     @functools.cached_property
     def base(self) -> str:
@@ -111,9 +115,9 @@ class Transaction:
         on_pin = is_ancestor(pin, tip)
         if self.applied and is_ancestor(self.applied.tip, tip):
             return pin if on_pin else ""  # The user has only added commits.
-        others = upstream.below_series(self.checkout, pin, tip) if on_pin else []
-        if others:  # git has rebased the branch onto a descendant of the pin.
-            return others[-1]
+        of_upstream = upstream.below_series(self.checkout, pin, tip) if on_pin else []
+        if of_upstream:  # git has rebased the branch onto a descendant of the pin.
+            return of_upstream[-1]
         for commit in upstream.rebase_bases(self.checkout, pin):
             # Below the pin, an earlier rebase may be the base only if the branch lacks the pin.
             if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):
@@ -129,16 +133,17 @@ class Transaction:
         """
         last = last or self.head.tip
         pin = self.pin.commit
-        # Between the pin and these two, all commits are upstream's.
-        upstream_ends = (self.base, upstream.rebase_target(self.checkout, pin))
-        series_ends = (tip, self.applied.tip if self.applied else "")
-        known = [commit for commit in (pin, *upstream_ends, *series_ends) if commit]
-        if not last or last in known:
+        # Between the pin and the base, or the target of a rebase, all commits are upstream's.
+        ends = [pin, self.base, upstream.rebase_target(self.checkout, pin), tip]
+        if self.applied:
+            ends.append(self.applied.tip)
+        not_users = [commit for commit in ends if commit]
+        if not last or last in not_users:
             return []
-        others = self.checkout.commits(last, "--not", *known)
+        above = self.checkout.commits(last, "--not", *not_users)
         # If the tool's ref is missing, the tool's commits do not count, because they may be another
         # version of the series.
-        return [commit for commit in others if self.applied or not commit.ours]
+        return [commit for commit in above if self.applied or not commit.ours]
 
     def check_pin(self) -> None:
         """Raises an error if upstream.toml has an older pin than the series that was applied.
@@ -241,9 +246,8 @@ class Transaction:
             before = checkout.commit_of("HEAD@{1}") or tip
             self.check_written(tip, before, head.tip or self.pin.commit)
         self._check_movable(tip)
-        words = ("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
         with interrupts.deferred():
-            result = checkout.git.run(*words)
+            result = checkout.git.run("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
@@ -251,19 +255,20 @@ class Transaction:
             try:
                 self._move([RefMove(BRANCH_REF, tip, head.tip)], "apply")
             except errors.K2mpsError:
-                old = head.branch.removeprefix("refs/heads/")
-                back = (old,) if old else ("--detach", head.commit)
+                old_branch = head.branch.removeprefix("refs/heads/")
+                back = (old_branch,) if old_branch else ("--detach", head.commit)
                 checkout.git.run("switch", "--quiet", *back)
                 raise
             # The files stay as they are, unless the user has switched or committed meanwhile.
-            words = ("switch", "--quiet", "--no-overwrite-ignore", "--ignore-other-worktrees")
-            result = checkout.git.run(*words, BRANCH)
+            options = ("--quiet", "--no-overwrite-ignore", "--ignore-other-worktrees")
+            result = checkout.git.run("switch", *options, BRANCH)
             if result.status:
                 raise self._refused_switch(tip, result.stderr)
             # If the user has committed on the detached HEAD, only the reflog has the commit, in
             # "checkout: moving from COMMIT to k2-mps".  A branch in its place stays what it is.
             moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
-            last = moved.partition(" to ")[0].rpartition(" ")[2]
+            before_to, _, _ = moved.partition(" to ")
+            last = before_to.split(" ")[-1]
             if last not in (tip, head.commit) and checkout.is_ancestor(tip, last):
                 checkout.git.bytes("merge", "--quiet", "--ff-only", last)
         self.record(tip)
@@ -303,16 +308,21 @@ class Transaction:
           branch: a move of branch k2-mps, which happens together with the move of the ref.
           command: the command's name, for the reflogs.
         """
-        old, entries = self.applied, applied.entries(contents) if contents else self.entries
+        old = self.applied
+        entries = applied.entries(contents) if contents else self.entries
         if old and (old.tip, old.files) == (tip, entries):
             commit = old.id
         else:
             commit = applied.commit(self.checkout, old, contents or self.files, tip)
         # Another program may have written the ref, so it may exist even if `applied` is None.  git
         # overwrites the ref only if the update names the ref's old id.
-        name = ("for-each-ref", "--format=%(objectname)", applied.REF)
-        id_ = old.id if old else self.checkout.git.text(*name)
-        moves = [RefMove(applied.REF, commit, id_), *([branch] if branch else [])]
+        if old:
+            old_id = old.id
+        else:
+            old_id = self.checkout.git.text("for-each-ref", "--format=%(objectname)", applied.REF)
+        moves = [RefMove(applied.REF, commit, old_id)]
+        if branch:
+            moves.append(branch)
         self._move(moves, command)
 
     def _move(self, moves: Sequence[RefMove], command: str) -> None:
@@ -323,7 +333,7 @@ class Transaction:
         Raises:
           K2mpsError: a ref does not have its old id any more.
         """
-        lines = (f"update {ref} {new} {old or '0' * 40}\n" for ref, new, old in moves)
+        lines = [f"update {move.ref} {move.new} {move.old or _NO_COMMIT}\n" for move in moves]
         self._update_refs("".join(lines), "-m", f"k2mps {command}")
 
     def _check_movable(self, tip: str) -> None:
@@ -331,7 +341,7 @@ class Transaction:
 
         Without this check, `git switch` would fail only after it has written the files.
         """
-        lines = ["start", f"update {BRANCH_REF} {tip} {self.head.tip or '0' * 40}"]
+        lines = ["start", f"update {BRANCH_REF} {tip} {self.head.tip or _NO_COMMIT}"]
         # If HEAD is on the branch, git locks HEAD together with the branch.
         if self.head.branch != BRANCH_REF:
             lines += ["option no-deref", f"update HEAD {tip} {self.head.commit}"]
@@ -347,18 +357,30 @@ class Transaction:
           picked: the commits that git then picks.
         """
         checkout = self.checkout
-        command = "diff-index --cached -z --no-renames --diff-filter=A --name-only".split()
-        staged = split_z(checkout.git.bytes(*command, self.head.commit))
-        ignored = "ls-files -z --others --ignored --exclude-standard".split()
-        others = [*staged, *split_z(checkout.git.bytes(*ignored))]
-        if not others:
+        staged = split_z(
+            checkout.git.bytes(
+                "diff-index",
+                "--cached",
+                "-z",
+                "--no-renames",
+                "--diff-filter=A",
+                "--name-only",
+                self.head.commit,
+            )
+        )
+        ignored = split_z(
+            checkout.git.bytes("ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+        )
+        if not staged and not ignored:
             return
         paths = set(checkout.changed_paths(self.head.commit, commit))
         for changes in checkout.changes_of(picked).values():
             paths |= {change.path for change in changes}
         folders = {folder for path in paths for folder in objects.folders_of(path)}
         in_the_way = [
-            path for path in others if path in folders or paths & {path, *objects.folders_of(path)}
+            path
+            for path in (*staged, *ignored)
+            if path in folders or not paths.isdisjoint([path, *objects.folders_of(path)])
         ]
         if in_the_way:
             how = self._how_to_move([path for path in in_the_way if path in staged])
@@ -402,8 +424,9 @@ class Transaction:
         checkout = self.checkout
         paths = set(checkout.changed_paths(self.head.commit, tip))
         changed = checkout.changed_files("all")
-        both = dict.fromkeys((*changed.edited, *changed.untracked))
-        in_the_way = [path for path in both if path in paths]
+        # A file that was removed only from the index is in both lists.
+        edited_or_new = dict.fromkeys([*changed.edited, *changed.untracked])
+        in_the_way = [path for path in edited_or_new if path in paths]
         advice = "commit, stash or move away what git names, then the same command again"
         if in_the_way:
             advice += (
@@ -419,8 +442,8 @@ class Transaction:
     def _may_replace(self, path: str, new: File | None) -> bool:
         """Whether the file at `path` may be replaced by `new`; None deletes the file."""
         target = self.project.root / path
-        folders = [self.project.root / folder for folder in list(Path(path).parents)[:-1]]
-        if any(folder.is_symlink() for folder in folders):
+        folders = objects.folders_of(path)
+        if any((self.project.root / folder).is_symlink() for folder in folders):
             return False
         if not os.path.lexists(target):
             return True
@@ -431,16 +454,19 @@ class Transaction:
 
     def _write_file(self, path: str, files: Mapping[str, File]) -> None:
         """Writes one of the files that patches/ is to have, or deletes a file that is not one."""
-        root, target = self.project.root, self.project.root / path
+        root = self.project.root
+        target = root / path
         if path in files:
             target.parent.mkdir(parents=True, exist_ok=True)
             folder = self.project.patches if path.startswith("patches/") else root
             replacement.replace(target, files[path], folder)
         elif not _is_another_name(root, path, files):
             target.unlink(missing_ok=True)
+            # Folders that are empty now go, the innermost first; patches/ itself stays.
+            folders = objects.folders_of(path)[1:]
             with contextlib.suppress(OSError):
-                for parent in list(Path(path).parents)[:-2]:
-                    (root / parent).rmdir()
+                for folder in reversed(folders):
+                    (root / folder).rmdir()
 
     def _refusal(self, paths: list[str], command: str) -> errors.K2mpsError:
         """Returns the error for files of patches/ that someone changed after they were applied."""

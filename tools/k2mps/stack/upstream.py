@@ -44,14 +44,15 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
     heads = repository.remote_refs(checkout.directory, pin.url, checkout.reporter)
     if commit and _leads_to(checkout, heads, commit):
         return commit
-    names = [ref for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}") if ref in heads]
-    id_ = heads[names[0]] if names else revision
-    commit = checkout.commit_of(id_) if names else None
-    if not commit and (names or is_id):
-        refs = names[:1] or heads
-        command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *refs)
+    refs = [ref for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}") if ref in heads]
+    id_ = heads[refs[0]] if refs else revision
+    commit = checkout.commit_of(id_) if refs else None
+    if not commit and (refs or is_id):
+        # For an id, all branches and tags are fetched, because one of them must lead to the commit.
+        fetched = refs[:1] or list(heads)
+        command = ("git", "-C", str(checkout.directory), "fetch", git.redacted(pin.url), *fetched)
         checkout.reporter.info(f"+ {shlex.join(command)}")
-        clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *refs)
+        clone.fetch(checkout, "asking upstream", "upstream cannot be reached", pin, *fetched)
         commit = checkout.commit_of(id_)
     if not commit or not _leads_to(checkout, heads, commit):
         raise errors.K2mpsError(
@@ -89,8 +90,8 @@ def before_rebases(checkout: Checkout) -> list[str]:
 
     Rebases before the last `export` that moved the branch do not count.
     """
-    log, commits = _reflog(checkout), []
-    for (_, message), (before, _) in zip(log, log[1:]):
+    commits = []
+    for (_, message), (before, _) in itertools.pairwise(_reflog(checkout)):
         if message == "k2mps export":
             break
         if _REBASED.fullmatch(message):
@@ -116,7 +117,7 @@ def below_series(checkout: Checkout, pin: str, tip: str) -> list[str]:
       tip: the last commit of the branch, which has the pin.
     """
     commits = checkout.commits(f"{pin}..{tip}")
-    below = [*itertools.takewhile(lambda commit: not name_of(commit), commits)]
+    below = list(itertools.takewhile(lambda commit: not name_of(commit), commits))
     if not below:
         return []
     log = checkout.git.run("log", "--walk-reflogs", "--all", "--format=%H %gs", "--").stdout
