@@ -28,24 +28,30 @@ class Hunk(NamedTuple):
     def fits(self) -> bool:
         """Whether the hunk has as many lines as its header says."""
         signs = [line[:1] for line in self.body]
-        added, removed, kept = map(signs.count, (b"+", b"-", b" "))
-        return (kept + removed, kept + added) == (self.old_count, self.new_count)
+        context = signs.count(b" ")
+        old_count = context + signs.count(b"-")
+        new_count = context + signs.count(b"+")
+        return old_count == self.old_count and new_count == self.new_count
 
 
 def split(diff: bytes) -> list[Hunk]:
     """Returns all hunks of a diff, in order."""
     hunks: list[Hunk] = []
-    path, line, at = "", 1, 0
+    path = ""
+    line, counted_to = 1, 0  # the number of the line at the offset `counted_to`
     for match in _PART.finditer(diff):
-        names, old, new_start, new, body = match.groups()
-        line += diff.count(b"\n", at, match.start())
-        at = match.start()
+        names, old_count, new_start, new_count, body = match.groups()
+        line += diff.count(b"\n", counted_to, match.start())
+        counted_to = match.start()
         if names:
             # The line has the same path twice, after "a/" and after "b/".
             path = os.fsdecode(names[2 : (len(names) - 1) // 2])
             continue
-        counts = (int(old or 1), int(new_start), int(new or 1))
-        hunks.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
+        lines = body.split(b"\n")[:-1]
+        hunk = Hunk(
+            path, line, int(old_count or 1), int(new_start), int(new_count or 1), tuple(lines)
+        )
+        hunks.append(hunk)
     return hunks
 
 
@@ -55,22 +61,30 @@ def edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
     The caller must check the result's id, because this function does not compare the file with the
     hunks.
     """
-    old, new, at = content.split(b"\n"), [], 0
+    old = content.split(b"\n")
     if not old[-1]:
         old.pop()  # the part after the last newline
+    at = 0  # the index, in `old`, of the next line
+    new: list[bytes] = []
     has_newline = True  # at the end of the new file
     for hunk in hunks:
-        unchanged = hunk.new_start - bool(hunk.new_count) - len(new)
+        lines_before = hunk.new_start - 1 if hunk.new_count else hunk.new_start
+        unchanged = lines_before - len(new)
         new += old[at : at + unchanged]
         at += unchanged
-        for line, before in zip(hunk.body, (b"", *hunk.body)):
+        last_sign = b""
+        for line in hunk.body:
             sign, text = line[:1], line[1:]
             if sign in (b" ", b"+"):
                 new.append(text)
                 has_newline = True
-            elif sign == b"\\" and before[:1] != b"-":  # no newline at the end of the file
+            elif sign == b"\\" and last_sign != b"-":  # no newline at the end of the file
                 has_newline = False
-            at += sign in (b" ", b"-")
+            if sign in (b" ", b"-"):
+                at += 1
+            last_sign = sign
     if old[at:]:
+        new += old[at:]
         has_newline = content.endswith(b"\n")
-    return b"\n".join([*new, *old[at:], *([b""] if has_newline else [])])
+    edited_content = b"\n".join(new)
+    return edited_content + b"\n" if new and has_newline else edited_content

@@ -57,7 +57,7 @@ def lint(project: Project) -> list[Finding]:
         findings.append(Finding("upstream.toml", 1, "config", error.message))
     findings += [_refusal(path, error) for path, error in problems]
     named = {finding.path for finding in findings}
-    findings += [found for found in _links(project.patches) if found.path not in named]
+    findings += [finding for finding in _links(project.patches) if finding.path not in named]
     for patch in series.patches:
         findings += [Finding(f"patches/{patch.name}", *fault) for fault in _patch(patch)]
     files = {path: file.content for path, file in series.files.items()}
@@ -92,11 +92,11 @@ def _refusal(path: str, error: Exception) -> Finding:
     if isinstance(error, OSError):
         return Finding(path, 1, "form", error.strerror or str(error))
     match = re.match(r"(patches/[^:]+):(\d+): ", error.message)
-    message = error.message[match.end() :] if match else error.message
-    if not match and error.why:
-        message += f": {error.why}"
-    line = int(match[2]) if match else 1
-    return Finding(match[1] if match else path, line, "form", message)
+    if match:
+        message = error.message[match.end() :]
+        return Finding(match[1], int(match[2]), "form", message)
+    message = f"{error.message}: {error.why}" if error.why else error.message
+    return Finding(path, 1, "form", message)
 
 
 def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
@@ -126,7 +126,9 @@ def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
     crlf = any(line.endswith(b"\r") for line in hunk.body if line[:1] != b"+")
     for offset, line in enumerate(hunk.body, start=1):
         if line[:1] == b"+":
-            text = line[1:-1] if crlf and line.endswith(b"\r") else line[1:]
+            text = line[1:]
+            if crlf:
+                text = text.removesuffix(b"\r")
             for check, message in _line(text):
                 yield offset, check, message
 
@@ -199,8 +201,11 @@ def _needs_nvcc(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | 
     seen.add(name)
     if name not in files:
         return name
-    found = (_needs_nvcc(other, files, seen) for _, other in _included(files[name]))
-    return next(filter(None, found), None)
+    for _, included in _included(files[name]):
+        header = _needs_nvcc(included, files, seen)
+        if header:
+            return header
+    return None
 
 
 def _included(content: bytes) -> Iterator[tuple[int, str]]:
@@ -222,15 +227,19 @@ def _old_ids(series: Series) -> Iterator[Finding]:
     contents: dict[str, bytes] = {}  # the content of each new file after the patches so far
     for patch in series.patches:
         for path in patch.new_files:
-            ids[path], contents[path] = series.files[path].entry.id, series.files[path].content
+            ids[path] = series.files[path].entry.id
+            contents[path] = series.files[path].content
         for edit in patch.edits:
-            path, old_id, new_id = edit.path, edit.old_id, edit.new_id
+            path = edit.path
+            old_id = ids.get(path, edit.old_id)
+            new_id = edit.new_id
             if path in contents:
-                its = [hunk for hunk in patch.hunks if hunk.path == path]
-                contents[path] = hunks.edited(contents[path], its)
-                new_id = File(contents[path]).entry.id if edit.new_mode else new_id
+                hunks_of_file = [hunk for hunk in patch.hunks if hunk.path == path]
+                contents[path] = hunks.edited(contents[path], hunks_of_file)
+                if edit.new_mode:
+                    new_id = File(contents[path]).entry.id
             # The line is absent if only the mode changes.
-            if old_id and (old_id, edit.new_id) != (ids.get(path, old_id), new_id):
+            if edit.old_id and (edit.old_id, edit.new_id) != (old_id, new_id):
                 message = (
                     f"the index line of {path} is of another version of the file; k2mps apply, then"
                     " k2mps export"
@@ -250,6 +259,8 @@ def _statuses(series: Series) -> Iterator[Finding]:
         group = series.groups.get(patch.name)
         inappropriate = patch.status.startswith("Inappropriate")
         if group and inappropriate == is_for_k2(group):
-            message = f"Upstream-Status: {patch.status} does not fit the group {group};"
-            message += f" a new patch there is {first_status(group)}"
+            message = (
+                f"Upstream-Status: {patch.status} does not fit the group {group}; a new patch there"
+                f" is {first_status(group)}"
+            )
             yield Finding(f"patches/{patch.name}", patch.subject_line + 1, "header", message)

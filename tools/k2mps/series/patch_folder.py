@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors, objects
-from k2mps.core.objects import File
+from k2mps.core.objects import File, folders_of
 from k2mps.series import conflict_markers, patch_text, series_file
 
 
@@ -52,7 +52,8 @@ def load(directory: Path) -> Series:
       SeriesError: a file is missing or malformed, or belongs to no patch.
     """
     series, problems = examine(directory)
-    for _, error in problems:
+    if problems:
+        _, error = problems[0]
         raise error
     return series
 
@@ -116,10 +117,10 @@ def _check_merged(path: str, content: bytes) -> None:
 
 def read(directory: Path, path: str) -> File:
     """Reads the file of patches/ at this path; raises `SeriesError` if there is none."""
-    target = str(directory)
-    for part in ("", *path.split("/")):
-        target = os.path.join(target, part) if part else target
-        if os.path.islink(target):
+    target = os.path.join(directory, path)
+    places = [directory, *(os.path.join(directory, folder) for folder in folders_of(path)), target]
+    for place in places:
+        if os.path.islink(place):
             raise errors.SeriesError(
                 f"patches/{path} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
@@ -183,13 +184,13 @@ def paths_of(directory: Path) -> list[str]:
     Hidden files directly in patches/ are left out, and so are the files of `patch_text.STRAY`.
     """
     base = os.path.join(directory, "")
-    walk = (os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names)
-    paths = (
-        path.removeprefix(base)
-        for path in walk
-        if not patch_text.STRAY.fullmatch(os.path.basename(path))
-    )
-    return sorted(path for path in paths if not path.startswith("."))
+    paths = []
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name).removeprefix(base)
+            if not patch_text.STRAY.fullmatch(name) and not path.startswith("."):
+                paths.append(path)
+    return sorted(paths)
 
 
 def check_nothing_unowned(directory: Path, names: Collection[str], owned: Iterable[str]) -> None:

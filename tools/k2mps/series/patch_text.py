@@ -104,10 +104,18 @@ class Patch:
         """What the diff does with each file, in order."""
         edits = []
         for match in _EDIT.finditer(self.diff):
-            old, new, deleted, kept = match.group("old_mode", "new_mode", "deleted", "mode")
-            modes_and_ids = (old or deleted or kept, match["old"], new or kept, match["new"])
-            fields = (os.fsdecode(field or b"") for field in (match["path"], *modes_and_ids))
-            edits.append(Edit(self.diff.count(b"\n", 0, match.start()) + 1, *fields))
+            same_mode = match["mode"] or b""
+            old_mode = match["old_mode"] or match["deleted"] or same_mode
+            new_mode = match["new_mode"] or same_mode
+            edit = Edit(
+                line=self.diff.count(b"\n", 0, match.start()) + 1,
+                path=os.fsdecode(match["path"]),
+                old_mode=old_mode.decode(),
+                old_id=(match["old"] or b"").decode(),
+                new_mode=new_mode.decode(),
+                new_id=(match["new"] or b"").decode(),
+            )
+            edits.append(edit)
         return edits
 
     @property
@@ -131,15 +139,18 @@ class Patch:
         return self._head().count("\n") + 1
 
     def _head(self) -> str:
-        lines = [
-            f"From: {self.author}",
-            *([f"Date: {self.date}"] if self.date else ()),
-            f"Subject: {self.subject}",
-            f"Upstream-Status: {self.status}",
-        ]
+        """Returns the text above the diff."""
+        lines = [f"From: {self.author}"]
+        if self.date:
+            lines.append(f"Date: {self.date}")
+        lines += [f"Subject: {self.subject}", f"Upstream-Status: {self.status}"]
         if self.new_files:
-            lines += ["New-files:", *(f"\t{path}" for path in self.new_files)]
-        return "\n".join([*lines, "", *([self.body, ""] if self.body else ()), "---\n"])
+            lines.append("New-files:")
+            lines += [f"\t{path}" for path in self.new_files]
+        lines.append("")
+        if self.body:
+            lines += [self.body, ""]
+        return "\n".join([*lines, "---\n"])
 
     def commit_message(self) -> str:
         """Returns the message of the patch's commit."""
@@ -164,9 +175,9 @@ def mail_date(text: str) -> str:
     except (OverflowError, ValueError):
         return ""
     moment = moment.replace(tzinfo=moment.tzinfo or datetime.timezone.utc)
-    # git writes the day without a leading zero.
     words = email.utils.format_datetime(moment).split(" ")
-    return " ".join([words[0], str(int(words[1])), *words[2:]])
+    words[1] = str(int(words[1]))  # git writes the day without a leading zero.
+    return " ".join(words)
 
 
 def raw_date(date: str) -> str:
@@ -191,20 +202,25 @@ def check_path(path: str, where: str, new: bool = False) -> None:
     """
     parts = path.split("/")
     # Some file systems ignore case, and Windows ignores trailing blanks and dots.
-    plain = [part.lower().rstrip(" .") for part in parts]
-    bad = (
+    normal_parts = [part.lower().rstrip(" .") for part in parts]
+    name = normal_parts[-1]
+    why = ""
+    if (
         not {"", ".", ".."}.isdisjoint(parts)
         or not path.isprintable()
-        or set(path) & set('\\":')
-        or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain)
-    )
-    if bad or new and (plain[-1] in _NO_NEW_FILES or STRAY.fullmatch(plain[-1])):
+        or not set('\\":').isdisjoint(path)
+        or any(part in (".git", ".gitmodules") or part.startswith("git~") for part in normal_parts)
+    ):
+        why = "it leaves k2's tree, leads into git's own files, or has unusual characters"
+    elif new and (name in _NO_NEW_FILES or STRAY.fullmatch(name)):
+        why = (
+            "under patches/files it would act on this repository, or macOS or an editor makes such"
+            " files"
+        )
+    if why:
         raise errors.SeriesError(
             f"{where} names the path {path!r}, which is refused",
-            why="it leaves k2's tree, leads into git's own files, or has unusual characters"
-            if bad
-            else "under patches/files it would act on this repository, or macOS or an editor makes"
-            " such files",
+            why=why,
             next_command="do not apply patches from a source you do not trust; if it is yours,"
             " correct the path",
         )
@@ -250,9 +266,9 @@ def parse(name: str, raw: bytes) -> Patch:
     """
     head, separator, diff = raw.partition(b"\n---\n")
     before, crlf, _ = head.partition(b"\r\n")
-    line = before.count(b"\n") + 1
-    if crlf and (separator or line == 1):  # A hunk may have such a line.
-        raise _malformed(name, line, "the line ends in CRLF")
+    crlf_line = before.count(b"\n") + 1
+    if crlf and (separator or crlf_line == 1):  # A hunk may have such a line.
+        raise _malformed(name, crlf_line, "the line ends in CRLF")
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
     try:
@@ -260,21 +276,42 @@ def parse(name: str, raw: bytes) -> Patch:
     except UnicodeDecodeError:
         raise _malformed(name, 1, "the text is not UTF-8") from None
     lines = header.split("\n")
-    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-    author, date, subject, status = (
-        fields.get(key, "").strip() for key in ("From", "Date", "Subject", "Upstream-Status")
+    fields = {}
+    for line in lines:
+        key, colon, value = line.partition(": ")
+        if colon:
+            fields[key] = value.strip()
+    files = {line[1:] for line in lines if line.startswith("\t")}
+    patch = Patch(
+        name,
+        subject=fields.get("Subject", ""),
+        status=fields.get("Upstream-Status", ""),
+        body=plain(body),
+        new_files=tuple(sorted(files)),
+        diff=diff,
+        author=fields.get("From", ""),
+        date=fields.get("Date", ""),
     )
-    files = tuple(sorted({line[1:] for line in lines if line.startswith("\t")}))
-    patch = Patch(name, subject, status, plain(body), files, diff, author, date)
-    # The only valid text of this patch is the one that `render` writes.
-    text = patch.render()
-    lines_of_both = zip(raw.split(b"\n"), text.split(b"\n")) if text != raw else ()
+    _check_text(name, raw, patch.render())
+    check(patch)
+    return patch
+
+
+def _check_text(name: str, raw: bytes, valid: bytes) -> None:
+    """Raises `SeriesError` if a text is not the only valid one of its patch.
+
+    Args:
+      name: the patch's file name.
+      raw: the text.
+      valid: what `Patch.render` writes for the patch.
+    """
+    if raw == valid:
+        return
+    lines_of_both = zip(raw.split(b"\n"), valid.split(b"\n"))
     for number, (given, wanted) in enumerate(lines_of_both, start=1):
         if given != wanted:
             line = repr(os.fsdecode(wanted)) if wanted else "an empty line"
             raise _malformed(name, number, f"{line} is expected here")
-    check(patch)
-    return patch
 
 
 def check(patch: Patch) -> None:
@@ -291,11 +328,13 @@ def check(patch: Patch) -> None:
 
 def _check_diff(patch: Patch) -> None:
     """Raises `SeriesError` if a diff has a line that git would not write."""
-    name, diff, line, at = patch.name, patch.diff, patch.diff_line, 0
+    name, diff = patch.name, patch.diff
+    line = patch.diff_line
     if b"\0" in diff:
         before = diff[: diff.index(b"\0")]
         reason = f"a NUL byte in the edit {_last_edit(before)!r}: patches are text"
         raise _malformed(name, line + before.count(b"\n"), reason)
+    at = 0
     while at < len(diff):
         match = _EDIT.match(diff, at)
         if not match:
@@ -325,7 +364,9 @@ def _last_edit(diff: bytes) -> str:
 
     An error names this line, because the patch file may not exist yet.
     """
-    return os.fsdecode(diff[max(0, diff.rfind(b"diff --git ")) :].split(b"\n", 1)[0])
+    begin = max(0, diff.rfind(b"diff --git "))
+    line, _, _ = diff[begin:].partition(b"\n")
+    return os.fsdecode(line)
 
 
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:

@@ -64,11 +64,13 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
     """
     groups: dict[str, str] = {}
     current = ""
-    for number, line in enumerate(map(str.strip, os.fsdecode(order).split("\n")), start=1):
+    for number, raw_line in enumerate(os.fsdecode(order).split("\n"), start=1):
+        line = raw_line.strip()
         match = _GROUP.fullmatch(line)
         if match:
-            late = current and GROUPS.index(match[1]) <= GROUPS.index(current)
-            if late or groups and not current:
+            is_late = current and GROUPS.index(match[1]) <= GROUPS.index(current)
+            has_patches_above = groups and not current
+            if is_late or has_patches_above:
                 raise errors.SeriesError(
                     f"patches/series:{number}: the group {match[1]} cannot begin here",
                     why=f"each patch is in a group; the groups are {', '.join(GROUPS)}, each once",
@@ -83,7 +85,8 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
                     next_command="delete one of these lines",
                 )
             groups[line] = current
-    return [*groups], groups if current else {}
+    names = list(groups)
+    return names, groups if current else {}
 
 
 def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -96,11 +99,18 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
       old: the groups before the change, by the names of the patches.
       names: the patches in their new order.
     """
-    current = next((old[name] for name in names if name in old), "")
-    groups = {name: (current := old.get(name, current)) for name in names}
-    for name in reversed(names if current else ()):
-        current = groups[name] = min(current, groups[name], key=GROUPS.index)
-    return groups if current else {}
+    # New patches before all others join the group of the first of the others.
+    group = next((old[name] for name in names if name in old), "")
+    groups = {}
+    for name in names:
+        group = old.get(name, group)
+        groups[name] = group
+    if not group:
+        return {}
+    for name in reversed(names):
+        group = min(group, groups[name], key=GROUPS.index)
+        groups[name] = group
+    return groups
 
 
 def is_for_k2(group: str) -> bool:
@@ -118,7 +128,7 @@ def last_group(groups: dict[str, str]) -> str:
     Args:
       groups: as from `parse`.
     """
-    return groups[next(reversed(groups))] if groups else ""
+    return list(groups.values())[-1] if groups else ""
 
 
 def is_fix(group: str) -> bool:
@@ -197,7 +207,8 @@ def _comments(
     sections: list[tuple[str, list[str], list[str]]] = [("", [], [])]
     above: dict[str, list[str]] = {}
     in_title = True
-    for line in os.fsdecode(order).removesuffix("\n").split("\n") if order else ():
+    lines = os.fsdecode(order).removesuffix("\n").split("\n") if order else []
+    for line in lines:
         word = line.strip()
         if match := _GROUP.fullmatch(word):
             sections.append((match[1], [line], []))
@@ -205,7 +216,8 @@ def _comments(
             continue
         _, title, end = sections[-1]
         if not word or word.startswith("#"):
-            (title if in_title else end).append(line)
+            comments = title if in_title else end
+            comments.append(line)
         elif word in names:
             above[word] = [*end]
             end.clear()
@@ -220,8 +232,9 @@ def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     of the same group may only if it is not part of the group that applies to the pinned commit, see
     `stands_alone`.
     """
-    mine, others = groups.get(name), groups.get(owner)
-    if not mine or not others:
+    group, group_of_owner = groups.get(name), groups.get(owner)
+    if not group or not group_of_owner:
         return False
-    distance = GROUPS.index(mine) - GROUPS.index(others)
-    return distance > 0 or distance == 0 and not stands_alone(name)
+    if group == group_of_owner:
+        return not stands_alone(name)
+    return GROUPS.index(group) > GROUPS.index(group_of_owner)
