@@ -248,14 +248,19 @@ class _BuildTree:
             self._toolchain = toolchain.assemble(environment, torch, python)
             if request.sdk:
                 self._toolchain = toolchain.with_sdk(self._toolchain, request.sdk)
-            installed, self.python_tag = version_in(torch), python.tag
+            installed = version_in(torch)
+            self.python_tag = python.tag
         # The built k2 does not depend on the local part of torch's version, such as +cpu.
         self.torch = str(installed).split("+")[0]
         # CMake writes the paths, the compilers and the user's arguments into the build.  So they
         # are part of the build tree's name.
-        paths = str(environment.project.root), str(checkout.directory)
-        flags = json.dumps([*paths, self._compilers, request.cmake_arguments])
-        key = sha256(flags.encode())[:8]
+        flags = [
+            str(environment.project.root),
+            str(checkout.directory),
+            self._compilers,
+            request.cmake_arguments,
+        ]
+        key = sha256(json.dumps(flags).encode())[:8]
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
         self._stamp = self.directory / _STAMP
@@ -307,9 +312,10 @@ class _BuildTree:
             self.directory,
             "-j",
             self._request.jobs or fitting_jobs(),
-            *(("-k", "0") if self._request.keep_going else ()),
-            TESTS_TARGET if self._request.tests else TARGET,
         ]
+        if self._request.keep_going:
+            command += ["-k", "0"]
+        command.append(TESTS_TARGET if self._request.tests else TARGET)
         log = self.directory / "build.log"
         steps = 0
         with self._environment.reporter.task("building k2", log) as update, self._copied_version():
@@ -322,9 +328,12 @@ class _BuildTree:
 
             outcome = self._run(command, log, follow)
         if outcome.status != 0:
+            failures = _failures(log)
+            if not self._request.keep_going:
+                failures = failures[:1]
             raise errors.CompileError(
                 f"k2 does not build for {self.name}",
-                why="\n".join(_failures(log)[: None if self._request.keep_going else 1]),
+                why="\n".join(failures),
                 next_command=f"read {log}; free some space if the disk is full; the same"
                 " command again continues where it stopped",
             )
@@ -371,10 +380,10 @@ class _BuildTree:
         if self._toolchain:
             [zig] = environment.requirements("cross")
             headers[zig.name] = version_in(zig)
-        root, dirty = environment.project.root, None  # None if the project is not a git clone
+        root = environment.project.root
+        dirty = None  # None if the project is not a git clone
         if (root / ".git").exists():
-            options = ("--porcelain", "--untracked-files=normal")
-            dirty = bool(Git(root).text("status", *options))
+            dirty = bool(Git(root).text("status", "--porcelain", "--untracked-files=normal"))
         built = toolchain.LABEL if self._toolchain else provenance.NATIVE
         return {
             "built": built + (", for a check only" if request.quick else ""),
@@ -498,8 +507,12 @@ def fitting_jobs() -> int:
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     memory = Path("/proc/meminfo")
-    available = re.search(r"MemAvailable: +(\d+) kB", memory.read_text() if memory.exists() else "")
-    return min(processors, max(1, int(available[1]) // _KIB_PER_JOB)) if available else processors
+    facts = memory.read_text() if memory.exists() else ""
+    available = re.search(r"MemAvailable: +(\d+) kB", facts)
+    if not available:
+        return processors
+    fitting = int(available[1]) // _KIB_PER_JOB
+    return min(processors, max(1, fitting))
 
 
 def _from(start: str, lines: Sequence[str]) -> list[str]:
@@ -518,10 +531,11 @@ def _failures(log: Path) -> list[str]:
     """
     output = log.read_text(encoding="utf-8", errors="replace").splitlines()
     begins = [at for at, line in enumerate(output) if line.startswith("FAILED:")]
+    ends = [*begins[1:], len(output)]
     shown = []
-    for begin, end in itertools.zip_longest(begins, begins[1:]):
-        # The second of these lines, which is the step's command, is left out.
-        lines = output[begin:end]
-        first = next((at for at, line in enumerate(lines) if at > 1 and _ERROR.search(line)), 2)
-        shown.append("\n".join([*lines[:1], *lines[first : first + _SHOWN_LINES]]))
+    for begin, end in zip(begins, ends):
+        # The second line, which is the step's command, is left out.
+        title, lines = output[begin], output[begin + 2 : end]
+        first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), 0)
+        shown.append("\n".join([title, *lines[first : first + _SHOWN_LINES]]))
     return shown or ["\n".join(output[-_SHOWN_LINES:])]

@@ -81,21 +81,23 @@ def system_checks(device: Device) -> list[Check]:
         # C++20 is not checked: a compiler that lacks it fails with a clear message.
         compiler = shutil.which(f"clang++-{CLANG}") or shutil.which("c++") or ""
         own = [Check("C++ compiler", "with C++20", compiler, "g++")]
-    least, version = (
-        ".".join(map(str, numbers)) for numbers in (git.MINIMUM_VERSION, git.version())
-    )
-    new_enough = git.version() >= git.MINIMUM_VERSION
+    installed = git.version()
+    version = ".".join(map(str, installed))
+    least = ".".join(map(str, git.MINIMUM_VERSION))
+    new_enough = installed >= git.MINIMUM_VERSION
     git_is_from = {"fix": _XCODE} if _MAC else {"package": "git"}
     header = f"{sysconfig.get_path('include')}/Python.h"
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-    ccache, gain = shutil.which("ccache") or "", "any; makes later builds quick"
+    ccache = shutil.which("ccache") or ""
     return [
         Check("git", f">= {least}", version, ok=new_enough, **git_is_from),
         # This check never fails, because an older Python cannot run the tool.
         Check("Python", ">= 3.10", platform.python_version(), fix="make build PYTHON=python3.12"),
         _file_check("Python headers", "Python.h", header, package),
         *own,
-        _file_check("ccache", gain, ccache, "ccache", "ccache", needed=False),
+        _file_check(
+            "ccache", "any; makes later builds quick", ccache, "ccache", "ccache", needed=False
+        ),
     ]
 
 
@@ -137,20 +139,24 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     packages = sorted({check.package for check in needed if check.package})
     others = [check.fix for check in needed if not check.package]
     why = [f"{check.name}: found {check.found or 'nothing'}" for check in needed]
-    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if packages and not others and all(map(shutil.which, ["apt-get", *root[:1]])):
+    is_root = os.geteuid() == 0
+    may_install = shutil.which("apt-get") and (is_root or shutil.which("sudo"))
+    if packages and not others and may_install:
         script = f"apt-get update; apt-get install -y --no-install-recommends {' '.join(packages)}"
         command = ["env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", script]
+        if not is_root:
+            command = ["sudo", "-n", *command]
         with reporter.task(f"installing {' '.join(packages)}"):
-            outcome = process.run([*root, *command], reporter=reporter)
+            outcome = process.run(command, reporter=reporter)
         if outcome.status == 0:
             return
         why += outcome.lines[-5:]
-    apt = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
+    commands = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
+    commands += others
     raise errors.RequirementMissingError(
         "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
         why="\n".join(why),
-        next_command="; ".join([*apt, *others]),
+        next_command="; ".join(commands),
     )
 
 
@@ -160,10 +166,12 @@ def compilers(device: Device) -> dict[str, str]:
     The result is empty if CMake chooses the compilers itself: on macOS; and on Linux for the CPU,
     if clang is missing.
     """
-    cc, cxx = (shutil.which(name) or name for name in (f"clang-{CLANG}", f"clang++-{CLANG}"))
+    cc = shutil.which(f"clang-{CLANG}") or f"clang-{CLANG}"
+    cxx = shutil.which(f"clang++-{CLANG}") or f"clang++-{CLANG}"
     if device.emulated:
         return {"C": cc, "CXX": cxx, "OBJC": cc, "OBJCXX": cxx}
-    return {} if _MAC or not Path(cxx).is_absolute() else {"C": cc, "CXX": cxx}
+    has_clang = Path(cxx).is_absolute()
+    return {"C": cc, "CXX": cxx} if has_clang and not _MAC else {}
 
 
 def _file_check(
@@ -175,25 +183,40 @@ def _file_check(
       pattern: a pattern of glob; if it is empty, the check fails.
       package, formula: the package of Debian, and the formula of Homebrew, that have the file.
     """
-    source = {"fix": f"brew install {formula}"} if _MAC and formula else {"package": package}
-    return Check(name, wanted, min(glob.glob(pattern), default=""), needed=needed, **source)
+    found = min(glob.glob(pattern), default="")
+    if _MAC and formula:
+        return Check(name, wanted, found, fix=f"brew install {formula}", needed=needed)
+    return Check(name, wanted, found, package, needed=needed)
 
 
 def _apple() -> list[Check]:
-    system, machine = platform.mac_ver()[0], platform.machine()
+    """Returns the checks for a build on a Mac."""
+    system, _, _ = platform.mac_ver()
+    machine = platform.machine()
     tools = process.output(["xcode-select", "-p"])
-    clang = process.output(["xcrun", "clang++", "--version"]).split("\n")[0]
-    new_enough = bool(system) and int(system.split(".")[0]) >= 14
-    arm, of_homebrew = machine == "arm64", "make build PYTHON=/opt/homebrew/bin/python3"
+    compiler, _, _ = process.output(["xcrun", "clang++", "--version"]).partition("\n")
     return [
-        Check("macOS", ">= 14", system, fix="softwareupdate --list", ok=new_enough),
-        Check("processor", "arm64, and an arm64 Python", machine, fix=of_homebrew, ok=arm),
+        Check(
+            "macOS",
+            ">= 14",
+            system,
+            fix="softwareupdate --list",
+            ok=bool(system) and int(system.split(".")[0]) >= 14,
+        ),
+        Check(
+            "processor",
+            "arm64, and an arm64 Python",
+            machine,
+            fix="make build PYTHON=/opt/homebrew/bin/python3",
+            ok=machine == "arm64",
+        ),
         Check("Xcode command line tools", "any", tools, fix=_XCODE),
-        Check("C++ compiler", "with C++20", clang, fix=_XCODE),
+        Check("C++ compiler", "with C++20", compiler, fix=_XCODE),
     ]
 
 
 def _emulated() -> list[Check]:
+    """Returns the checks for a build with the emulated mps device."""
     # clang uses the headers of the newest GCC whose libraries are installed.
     versions = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
     gcc = max(versions, default=12)

@@ -50,9 +50,9 @@ class Environment:
         """Returns the path of a program that a package has installed in the environment."""
         return self.directory / "bin" / name
 
-    def run(self, arguments: Sequence[object], **how) -> process.Outcome:
-        """Runs the environment's Python; `how` goes to `process.run`."""
-        return process.run([self.python, *arguments], reporter=self.reporter, **how)
+    def run(self, arguments: Sequence[object], **run_options) -> process.Outcome:
+        """Runs the environment's Python; `run_options` goes to `process.run`."""
+        return process.run([self.python, *arguments], reporter=self.reporter, **run_options)
 
     @property
     def python_version(self) -> str:
@@ -100,21 +100,24 @@ class Environment:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: pip failed for another reason, such as a missing version.
         """
-        installed = ((entry, self.version_of(entry.name)) for entry in wanted)
-        missing = [
-            entry
-            for entry, version in installed
-            if version is None or not entry.specifier.contains(version, prereleases=True)
-        ]
+        missing = []
+        for entry in wanted:
+            version = self.version_of(entry.name)
+            if version is None or not entry.specifier.contains(version, prereleases=True):
+                missing.append(entry)
         torch = [entry for entry in missing if entry.name == "torch"]
         others = [entry for entry in missing if entry.name != "torch"]
-        for entries in filter(None, (torch, others)):
-            options = self.torch_options() if entries is torch else []
-            self._pip(
-                f"installing {', '.join(entry.name for entry in entries)}",
-                ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
-            )
+        if torch:
+            self._pip_install(torch, self.torch_options())
+        if others:
+            self._pip_install(others)
         return bool(missing)
+
+    def _pip_install(self, entries: Sequence[Requirement], options: Sequence[str] = ()) -> None:
+        """Installs requirements; arguments as for `pip install`."""
+        names = ", ".join(entry.name for entry in entries)
+        requirements = [f"{entry.name}{entry.specifier}" for entry in entries]
+        self._pip(f"installing {names}", ["install", *options, *requirements])
 
     def install_extra(self, name: str) -> None:
         """Installs the missing packages of a group in pyproject.toml, so that this process can
@@ -173,9 +176,8 @@ class Environment:
           Whether the package was installed.
         """
         stamp = self._stamp(source)
-        key = tree_hash(
-            source, *sorted(map("=".join, settings.items())), f"torch {self.version_of('torch')}"
-        )
+        lines = sorted(f"{name}={value}" for name, value in settings.items())
+        key = tree_hash(source, *lines, f"torch {self.version_of('torch')}")
         if self.tree_key(source) == key:
             return False
         stamp.unlink(missing_ok=True)

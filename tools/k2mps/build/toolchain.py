@@ -40,9 +40,10 @@ _EMULATOR_HEADERS = {
     "os/signpost.h": "usr/include/os/signpost.h",
 }
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
-_ZIG_PARTS = tuple(
-    f"ziglang/lib/{name}/"
-    for name in ("libc/include/any-macos-any", "libcxx/include", "libcxxabi/include")
+_ZIG_PARTS = (
+    "ziglang/lib/libc/include/any-macos-any/",
+    "ziglang/lib/libcxx/include/",
+    "ziglang/lib/libcxxabi/include/",
 )
 
 # The contents of SDKSettings.json, from which clang reads the version of the SDK.
@@ -172,11 +173,16 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     zig = fetch_zig(environment)
     emulator = environment.project.root / "emulator" / "include"
     name = torch_package.parent.name
+    headers = [(emulator / header).read_text() for header in _EMULATOR_HEADERS]
     key = tree_hash(
         FILES,
         json.dumps([_SDK_SETTINGS, _STUBS, _REEXPORTED, _FURTHER]),
-        *(name, zig.name, python.number, str(python.include), python.program),
-        *((emulator / header).read_text() for header in _EMULATOR_HEADERS),
+        name,
+        zig.name,
+        python.number,
+        str(python.include),
+        python.program,
+        *headers,
     )
     directory = _root(environment) / f"toolchain-{name}-{key[:12]}"
     if not directory.exists():
@@ -192,8 +198,9 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
 def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
     """Downloads torch's wheel for macOS once; returns the folder of torch's unpacked package."""
     version = version_in(torch)
-    target, system = f"{torch.name}-{version}-{python.tag}", platform(version)
-    return _fetch(environment, torch, target, _TORCH_PARTS, system, python.version) / "torch"
+    folder = f"{torch.name}-{version}-{python.tag}"
+    system = (platform(version), python.version)
+    return _fetch(environment, torch, folder, _TORCH_PARTS, *system) / "torch"
 
 
 def fetch_zig(environment: Environment) -> Path:
@@ -208,8 +215,9 @@ def system_symbols(torch_package: Path) -> dict[str, set[str]]:
     A stub exports the symbols that torch's libraries import, and the symbols in `_FURTHER`.  So a
     build cannot use a symbol that needs a newer macOS than torch does.
     """
+    imported = [symbols["imports"] for symbols in symbols_of(torch_package).values()]
     by_library = collections.defaultdict(set)
-    for exported in (*(entry["imports"] for entry in symbols_of(torch_package).values()), _FURTHER):
+    for exported in (*imported, _FURTHER):
         for name, symbols in exported.items():
             by_library[name].update(symbols)
     return {name: symbols for name, symbols in by_library.items() if not name.startswith("@")}
@@ -252,8 +260,8 @@ def imports(binary) -> dict[str, set[str]]:
     by_library = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
         number = symbol.library_ordinal
-        named = 1 <= number <= len(libraries)
-        by_library[libraries[number - 1] if named else ""].add(symbol.name)
+        library = libraries[number - 1] if 1 <= number <= len(libraries) else ""
+        by_library[library].add(symbol.name)
     return dict(by_library)
 
 
@@ -292,7 +300,15 @@ def _fetch(
 
 
 def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None:
-    headers, of_zig = sdk / "usr" / "include", zig / "ziglang" / "lib"
+    """Writes the headers and stubs of the SDK.
+
+    Args:
+      torch_package: the folder of torch's unpacked package.
+      zig: the folder with zig's headers.
+      emulator: the emulator's folder `include`.
+    """
+    headers = sdk / "usr" / "include"
+    of_zig = zig / "ziglang" / "lib"
     shutil.copytree(of_zig / "libc/include/any-macos-any", headers)
     for name in ("libcxx", "libcxxabi"):
         shutil.copytree(of_zig / name / "include", headers / "c++" / "v1", dirs_exist_ok=True)
@@ -311,6 +327,7 @@ def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None
 
 
 def _fill_python(directory: Path, python: Interpreter) -> None:
+    """Writes Python's headers and symbols, and the toolchain's programs."""
     shutil.copytree(python.include, directory / "python")
     shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
     (directory / "python-symbols").write_text(

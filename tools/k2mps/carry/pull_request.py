@@ -58,7 +58,7 @@ def make(
         chosen = _chosen(series, group, alone)
         pin = transaction.pin
         commits = checkout.commits(f"{pin.commit}..{transaction.tip}")
-        pairs = _with_needed([*zip(commits, series.patches)], chosen, alone)
+        pairs = _with_needed(list(zip(commits, series.patches)), chosen, alone)
         # The commits have the date of the pinned commit, not the current date.  So the commits of
         # earlier groups get the same ids in each pull request.
         sender = f"{_sender(checkout)} {commit_date(checkout, pin.commit)}"
@@ -130,8 +130,12 @@ def _parts(
     """
     if not squash:
         return [[pair] for pair in pairs]
-    by_group = itertools.groupby(pairs, lambda pair: series.groups.get(pair[1].name, ""))
-    return [[*of_group] for _, of_group in by_group]
+
+    def group_of(pair: tuple[Commit, Patch]) -> str:
+        _, patch = pair
+        return series.groups.get(patch.name, "")
+
+    return [list(of_group) for _, of_group in itertools.groupby(pairs, group_of)]
 
 
 def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]]) -> str:
@@ -168,13 +172,15 @@ def _paragraphs(*texts: str) -> str:
 def _sender(checkout: Checkout) -> str:
     """Returns the user of git's configuration, "NAME <EMAIL>"; raises an error if there is none."""
     name, email = checkout.user()
-    if not email or not AUTHOR.fullmatch(f"{name} <{email}>"):
+    user = f"{name} <{email}>"
+    if not email or not AUTHOR.fullmatch(user):
+        setting = "user.email" if name else "user.name"
         raise errors.K2mpsError(
             "git does not know who you are",
             why="a pull request names its author",
-            next_command=f"git config --global user.{'email' if name else 'name'} ...",
+            next_command=f"git config --global {setting} ...",
         )
-    return f"{name} <{email}>"
+    return user
 
 
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
@@ -192,7 +198,9 @@ def _test_plan(chosen: Sequence[Patch]) -> str:
     added = [PurePosixPath(path) for patch in chosen for path in patch.new_files]
     tests = [path for path in added if path.stem.endswith("_test")]
     in_python = [str(path) for path in tests if path.suffix == ".py"]
-    commands = [" \\\n  ".join(["python3 -m pytest", *in_python])] if in_python else []
+    commands = []
+    if in_python:
+        commands.append(" \\\n  ".join(["python3 -m pytest", *in_python]))
     commands += [
         f"ctest --test-dir build_release -R {path.stem}" for path in tests if path.suffix != ".py"
     ]

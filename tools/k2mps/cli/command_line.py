@@ -40,7 +40,8 @@ def _status_of(session: Session):
 
 
 def _show_status(session: Session) -> None:
-    pin, shown = session.upstream.pin, _status_of(session)
+    pin = session.upstream.pin
+    shown = _status_of(session)
     built = session.project.registered
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}")
@@ -69,7 +70,8 @@ def _next(shown, built: Path | None) -> str:
         return "k2mps build"
     if shown.next_command:
         return shown.next_command
-    return "k2mps test" if built and shown.head.tree[:12] in built.name else "k2mps build"
+    is_built = built and shown.head.tree[:12] in built.name
+    return "k2mps test" if is_built else "k2mps build"
 
 
 @command(main, "apply", k2_option)
@@ -179,16 +181,10 @@ def doctor_command(session: Session, device: str) -> None:
     from k2mps.build import doctor
 
     checks = doctor.examine(doctor.Device(device))
-    rows = [
-        (
-            check.verdict,
-            check.name,
-            check.found or "nothing",
-            check.wanted,
-            "" if check.ok else check.fix,
-        )
-        for check in checks
-    ]
+    rows = []
+    for check in checks:
+        fix = "" if check.ok else check.fix
+        rows.append((check.verdict, check.name, check.found or "nothing", check.wanted, fix))
     session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
     lacking = doctor.lacking(checks)
     if lacking:

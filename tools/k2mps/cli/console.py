@@ -4,7 +4,6 @@ rich is imported only when a table or a bar is shown, because its import takes t
 """
 
 import contextlib
-import itertools
 import json
 import os
 import shlex
@@ -68,11 +67,11 @@ class Console(Reporter):
         from rich import box, console, table
 
         shown = table.Table(box=box.SIMPLE_HEAD)
-        used = [any(column) for column in zip(*rows)]
-        for title in itertools.compress(head, used):
-            shown.add_column(title, overflow="fold")
+        used = [at for at in range(len(head)) if any(row[at] for row in rows)]
+        for at in used:
+            shown.add_column(head[at], overflow="fold")
         for row in rows:
-            shown.add_row(*map(errors.visible, itertools.compress(row, used)))
+            shown.add_row(*(errors.visible(row[at]) for at in used))
         console.Console().print(shown, markup=False)
 
     def result(self, facts: object) -> None:
@@ -84,9 +83,12 @@ class Console(Reporter):
         if not self.shows_progress:
             yield lambda done, total, detail: None
             return
-        if log or not self.on_terminal:
-            self.info(f"{title} ..." + (f" (log: {log})" if log else ""))
-        with self._bar(title) if self.on_terminal else self._lines(title) as update:
+        if log:
+            self.info(f"{title} ... (log: {log})")
+        elif not self.on_terminal:
+            self.info(f"{title} ...")
+        shown = self._bar(title) if self.on_terminal else self._lines(title)
+        with shown as update:
             yield update
 
     @contextlib.contextmanager

@@ -22,9 +22,10 @@ def run() -> None:
     try:
         status = _status(session)
     except errors.InterruptedRunError as error:  # perhaps while _status() prints an error
-        advice = session.with_options(error.next_command)
-        advice = f"\n  next: {advice}" if advice else ""
-        _last_words(f"error: {error}{advice}")
+        text = f"error: {error}"
+        if error.next_command:
+            text += f"\n  next: {session.with_options(error.next_command)}"
+        _last_words(text)
         status = error.exit_code
     sys.exit(status)
 
@@ -78,13 +79,14 @@ def _as_error(error: Exception) -> errors.K2mpsError:
         )
     if isinstance(error, OSError):
         return _of_the_system(error)
-    if {"-v", "--verbose"} & {*sys.argv[1:2]}:
+    if sys.argv[1:2] in (["-v"], ["--verbose"]):
         import traceback  # The import takes time, and errors like this one are rare.
 
         traceback.print_exception(error)
-    message = ": ".join(filter(None, (type(error).__name__, str(error).partition("\n")[0])))
+    kind = type(error).__name__
+    first_line, _, _ = str(error).partition("\n")
     return errors.K2mpsError(
-        message,
+        f"{kind}: {first_line}" if first_line else kind,
         why="k2mps did not expect this: a fault of k2mps, or of a file that it has read",
         next_command="k2mps --verbose, with the same command, shows where",
     )

@@ -136,7 +136,8 @@ def _export(session: Session, prune: bool, onto: str) -> None:
     """
     from k2mps.stack import export
 
-    old, checkout = session.upstream.pin, session.existing()
+    old_pin = session.upstream.pin
+    checkout = session.existing()
     result, pin = export.export(session.project, checkout, prune=prune, onto=onto)
     show = session.console.info
     _show_written(session, result)
@@ -144,7 +145,7 @@ def _export(session: Session, prune: bool, onto: str) -> None:
         show("patches/ is up to date already")
     count = len(result.series.patches)
     show(f"{count} patches on k2 {pin.version}, {pin.commit[:12]}")
-    if pin != old:
+    if pin != old_pin:
         show(
             "next: python -m k2_mps_tests.docs; k2mps test; and repeat the runs that"
             " docs/pull-requests.md lists: their results were measured on an older k2"
@@ -196,8 +197,10 @@ def upstream_command(
     if branch:
         checkout.git.bytes("branch", "--no-track", "--", branch, request.tip)
     if check:
-        words = [checkout.directory, request.base, request.tip, *(["--quick"] if quick else [])]
-        program.COMMITS.run(session.environment, words)
+        arguments = [checkout.directory, request.base, request.tip]
+        if quick:
+            arguments.append("--quick")
+        program.COMMITS.run(session.environment, arguments)
     session.console.output(request.cover.rstrip("\n"))
     if branch:
         session.console.info(f"next: {checkout.git_command} push YOUR_FORK {quoted(branch)}")

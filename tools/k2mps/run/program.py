@@ -17,19 +17,21 @@ def run(
     *,
     built: Built | None = None,
     variables: Mapping[str, str] | None = None,
-    **how,
+    **run_options,
 ) -> Outcome:
     """Runs a module as a program, as `python -m` does.
 
     Args:
       built: the build whose k2 the program imports; None for the build registered in .venv.
       variables: further environment variables.
-      how: further arguments of `process.run`.
+      run_options: further arguments of `process.run`.
     """
     root = environment.project.root
-    paths = [root, root / "tools", *(built.python_path if built else ())]
+    paths = [root, root / "tools"]
+    if built:
+        paths += built.python_path
     settings = {**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    return environment.run(["-m", module, *arguments], environment=settings, **how)
+    return environment.run(["-m", module, *arguments], environment=settings, **run_options)
 
 
 @dataclasses.dataclass(frozen=True)

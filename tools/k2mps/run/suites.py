@@ -70,7 +70,7 @@ class Suite:
     @property
     def of_logs(self) -> str:
         """The name of the suite's files in build/tests, without their suffixes."""
-        return "-".join(filter(None, (self.name, Path(self.file).stem)))
+        return f"{self.name}-{Path(self.file).stem}" if self.file else self.name
 
 
 SUITES = (
@@ -168,10 +168,12 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
                 next_command=f"k2mps test {' '.join(sorted(available))}",
             )
         files.setdefault(suite, []).append(file)
+    if not names:
+        return tuple(available.values())
     return tuple(
         dataclasses.replace(suite, file=file)
         for suite in available.values()
-        for file in files.get(suite.name, () if names else ("",))
+        for file in files.get(suite.name, ())
     )
 
 
@@ -201,10 +203,11 @@ def run(
                 test = next((word for word in line.split() if "::" in word), "")
                 update(int(match[1]), 100, test.rsplit("/", 1)[-1])
 
+        tests = f"{target}/{suite.file}" if suite.file else target
         outcome = program.run(
             environment,
             "pytest",
-            [f"{target}/{suite.file}" if suite.file else target, f"--junitxml={report}", *options],
+            [tests, f"--junitxml={report}", *options],
             built=built,
             variables=_variables(suite, built),
             cwd=project.root,
@@ -291,7 +294,9 @@ class _Builds:
     """
 
     def __init__(self, environment: Environment, obtain: Callable[[], Checkout], request: Request):
-        self._environment, self._obtain, self._request = environment, obtain, request
+        self._environment = environment
+        self._obtain = obtain
+        self._request = request
         self._made: dict[tuple, Built | errors.K2mpsError | None] = {}
 
     def get(self, suite: Suite) -> Built | None:
@@ -370,11 +375,11 @@ def summary(results: Sequence[Result]) -> list[str]:
     for result in results:
         for reason, count in sorted(result.reasons.items()):
             lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
+    ran = sum(result.ran for result in results)
     on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
+    skipped = sum(result.skipped for result in results)
     lines.append(
-        f"{on_k2} tests ran against real k2,"
-        f" {sum(result.ran for result in results) - on_k2} ran without k2,"
-        f" {sum(result.skipped for result in results)} were skipped"
+        f"{on_k2} tests ran against real k2, {ran - on_k2} ran without k2, {skipped} were skipped"
     )
     if any(result.without_k2 for result in results):
         lines.append("k2 itself is missing, so not all tests ran; next: make build")
@@ -415,7 +420,8 @@ def _read(
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):
         cases = []
-    counts, reasons = collections.Counter(), collections.Counter()
+    counts = collections.Counter()
+    reasons = collections.Counter()
     for case in cases:
         tags = {child.tag: child for child in case}
         kind = next((tag for tag in ("error", "failure", "skipped") if tag in tags), "passed")

@@ -142,12 +142,15 @@ def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> No
     The package `wheel` is not used, because it gives RECORD the current time, so that the bytes
     would differ from run to run.
     """
-    record, ordered = f"{description.info}/RECORD", sorted(files.items())
+    ordered = sorted(files.items())
+    record = f"{description.info}/RECORD"
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
-    ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))
+    lines.append(f"{record},,\n")
+    ordered.append((record, "".join(lines).encode()))
     # Times in a zip file begin with 1980.
     seconds = max(description.time, 315532800)
-    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).timetuple()[:6]
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    time = moment.timetuple()[:6]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in ordered:
             entry = zipfile.ZipInfo(name, time)

@@ -20,8 +20,8 @@ class Images:
             if LIBRARY.fullmatch(name)
         }
         self._reference = reference
-        _, major, minor, machine = wheel.tag.platform.split("_", 3)
-        self._minimum, self._machine = [int(major), int(minor), 0], machine
+        _, major, minor, self._machine = wheel.tag.platform.split("_", 3)
+        self._minimum = [int(major), int(minor), 0]
         self._binaries = {
             name: toolchain.parse(io.BytesIO(content)) for name, content in self._contents.items()
         }
@@ -72,10 +72,13 @@ class Images:
             if symbols is None:
                 fault = f"needs {library}, which is in neither the wheel nor torch"
                 yield Problem("libraries", name, f"{fault}, and is no known library of macOS")
-        everywhere = self._pythons.union(self._exports_of(name), *filter(None, exports.values()))
+        of_loaded = [symbols for symbols in exports.values() if symbols is not None]
+        everywhere = self._pythons.union(self._exports_of(name), *of_loaded)
         for library, symbols in sorted(toolchain.imports(binary).items()):
             exported = exports[library] if library else everywhere
-            for symbol in sorted(symbols - exported if exported is not None else ()):
+            if exported is None:
+                continue
+            for symbol in sorted(symbols - exported):
                 fault = f"{library} does not export" if library else "no library exports"
                 yield Problem("symbols", name, f"{fault} {symbol}")
 

@@ -66,5 +66,7 @@ def _link(path: Path, base: str) -> _Link:
     wheel = WheelFile(path)
     # The name is quoted, because some servers treat "+" as a space.
     url = base + urllib.parse.quote(path.name)
-    fields = (url, wheel.sha256, path.name, wheel.origin["built"])
-    return _Link(wheel.version, _ITEM.format(*map(html.escape, fields)))
+    item = _ITEM.format(
+        html.escape(url), wheel.sha256, html.escape(path.name), html.escape(wheel.origin["built"])
+    )
+    return _Link(wheel.version, item)

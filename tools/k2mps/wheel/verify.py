@@ -43,10 +43,12 @@ def check(path: Path, environment: Environment, checkout: Checkout) -> None:
         if not problems:
             problems += compiled_kernels(wheel, environment)
     if problems:
-        more = [f"and {len(problems) - _SHOWN} more"] if problems[_SHOWN:] else []
+        lines = [str(problem) for problem in problems[:_SHOWN]]
+        if problems[_SHOWN:]:
+            lines.append(f"and {len(problems) - _SHOWN} more")
         raise errors.CheckFailedError(
             f"{path.name} has {len(problems)} problem(s)",
-            why="\n".join([*map(str, problems[:_SHOWN]), *more]),
+            why="\n".join(lines),
             next_command="k2mps wheel makes a new one",
         )
 
@@ -64,10 +66,11 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     files, info = wheel.files, wheel.info
     ours = {*reference.python, _WRITTEN_BY_CMAKE}
     allowed = ours | {f"{info}/{name}" for name in _INFO}
+    needed = ours | {f"{info}/METADATA", f"{info}/RECORD"}
     for name in files:
         if name not in allowed and not LIBRARY.fullmatch(name):
             yield Problem("files", name, "upstream's wheel has no such file")
-    for name in sorted((ours | {f"{info}/METADATA", f"{info}/RECORD"}) - files.keys()):
+    for name in sorted(needed - files.keys()):
         yield Problem("files", name, "missing")
     if not any(name.startswith("_k2.") for name in files):
         yield Problem("files", "_k2", "missing")
@@ -92,9 +95,12 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
-    pattern = b"|".join([*(re.escape(path.encode()) for path in reference.paths), _BUILD_PATH])
+    own_paths = [re.escape(path.encode()) for path in reference.paths]
+    pattern = re.compile(b"|".join([*own_paths, _BUILD_PATH]))
     for name, content in sorted(wheel.files.items()):
-        match = re.search(pattern, content) if LIBRARY.fullmatch(name) else None
+        if not LIBRARY.fullmatch(name):
+            continue
+        match = pattern.search(content)
         if match:
             path = match[0][:200].decode()
             yield Problem("paths", name, f"names {path}, a path of a build machine")
