@@ -10,7 +10,8 @@ from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack.advice import rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
-from k2mps.stack.transaction import PUT_ASIDE, Transaction, begin
+from k2mps.stack.refusals import PUT_ASIDE
+from k2mps.stack.transaction import Transaction, begin
 
 
 def apply(project: Project, checkout: Checkout) -> tuple[str, list[str] | None]:

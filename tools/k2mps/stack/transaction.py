@@ -22,19 +22,13 @@ from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
 from k2mps.series import patch_folder, series_file
-from k2mps.stack import applied, extraction, upstream
-from k2mps.stack.advice import move_away
+from k2mps.stack import applied, extraction, refusals, upstream
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import series_tip
 from k2mps.stack.extraction import Plan
 
 # What git calls the old id of a ref that must not exist.
 _NO_COMMIT = "0" * 40
-
-PUT_ASIDE = (
-    "to put the change of patches/ aside, git stash -u -- patches upstream.toml, or git revert if"
-    " it is committed"
-)
 
 
 class RefMove(NamedTuple):
@@ -153,7 +147,7 @@ class Transaction:
         if "upstream.toml" in self.changed:
             first = self.checkout.commits(f"{self.pin.commit}..{self.applied.tip}")[:1]
             if first and not extraction.name_of(first[0]):
-                raise self._refusal(["upstream.toml"], "the command")
+                raise refusals.changed_patches(self.project, ["upstream.toml"], "the command")
 
     def check_head(self) -> None:
         """Raises an error if HEAD is detached, and no branch or tag leads to the user's commits."""
@@ -197,7 +191,9 @@ class Transaction:
             try:
                 series_file.parse(self.files["patches/series"].content)
             except errors.SeriesError:  # The groups are unknown, and so who may edit which file.
-                raise self._refusal(["patches/series"], "the command") from None
+                raise refusals.changed_patches(
+                    self.project, ["patches/series"], "the command"
+                ) from None
         return extraction.plan(self.checkout, commits, self.files, self.project.upstream().pin, pin)
 
     def check_files(self, plan: Plan, command: str) -> None:
@@ -209,7 +205,7 @@ class Transaction:
         paths = (*plan.changed, *plan.removed)
         users = [path for path in paths if not self._may_replace(path, plan.files.get(path))]
         if users:
-            raise self._refusal(users, command)
+            raise refusals.changed_patches(self.project, users, command)
 
     def write(self, plan: Plan, tip: str, command: str) -> None:
         """Moves branch k2-mps, writes patches/, and records both.  No file of the checkout changes.
@@ -227,7 +223,7 @@ class Transaction:
         self._move([branch], command)
         for path in (*plan.changed, *plan.removed):
             if not self._may_replace(path, plan.files.get(path)):
-                raise self._refusal([path], command)
+                raise refusals.changed_patches(self.project, [path], command)
             self._write_file(path, plan.files)
         self.record(tip, plan.files, command=command)
 
@@ -249,7 +245,7 @@ class Transaction:
         with interrupts.deferred():
             result = checkout.git.run("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
             if result.status:
-                raise self._refused_switch(tip, result.stderr)
+                raise refusals.switch(checkout, head, tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
             try:
@@ -263,7 +259,7 @@ class Transaction:
             options = ("--quiet", "--no-overwrite-ignore", "--ignore-other-worktrees")
             result = checkout.git.run("switch", *options, BRANCH)
             if result.status:
-                raise self._refused_switch(tip, result.stderr)
+                raise refusals.switch(checkout, head, tip, result.stderr)
             # If the user has committed on the detached HEAD, only the reflog has the commit, in
             # "checkout: moving from COMMIT to k2-mps".  A branch in its place stays what it is.
             moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
@@ -383,29 +379,13 @@ class Transaction:
             if path in folders or not paths.isdisjoint([path, *objects.folders_of(path)])
         ]
         if in_the_way:
-            how = self._how_to_move([path for path in in_the_way if path in staged])
+            how = refusals.how_to_move(checkout, [path for path in in_the_way if path in staged])
             raise errors.K2mpsError(
                 f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
                 why="git would overwrite or delete them, because they are ignored, or new and"
                 " staged; other files or folders have their paths",
                 next_command=f"{how}; then the same command again",
             )
-
-    def _how_to_move(self, staged: Sequence[str]) -> str:
-        """Returns what the user does with the files that are in the way.
-
-        Args:
-          staged: those of the files that are new and staged; the others are ignored.
-        """
-        checkout = self.checkout
-        if moves := move_away(checkout, staged):
-            return moves
-        if set(staged) & set(checkout.changed_files().staged_only):
-            return "k2mps status, which says how to keep one of two versions"
-        if not staged:
-            return "move them away"
-        unstage = f"{checkout.git_command} rm --cached -- {pathspecs(staged)}"
-        return f"{unstage}, which keeps the files; move them away"
 
     def _update_refs(self, instructions: str, *options: str) -> None:
         words = ("update-ref", "--create-reflog", *options, "--stdin")
@@ -418,26 +398,6 @@ class Transaction:
             )
         if result.status:
             raise self.checkout.git.failure(words, result)
-
-    def _refused_switch(self, tip: str, stderr: str) -> errors.K2mpsError:
-        """Returns the error for a `git switch` that git has refused."""
-        checkout = self.checkout
-        paths = set(checkout.changed_paths(self.head.commit, tip))
-        changed = checkout.changed_files("all")
-        # A file that was removed only from the index is in both lists.
-        edited_or_new = dict.fromkeys([*changed.edited, *changed.untracked])
-        in_the_way = [path for path in edited_or_new if path in paths]
-        advice = "commit, stash or move away what git names, then the same command again"
-        if in_the_way:
-            advice += (
-                f"; or, if not you but a killed command has left them, {checkout.git_command} stash"
-                f" -u -- {pathspecs(in_the_way)}, then the same command again"
-            )
-        return errors.K2mpsError(
-            f"git does not switch {checkout.directory} to the series",
-            why=stderr,
-            next_command=advice,
-        )
 
     def _may_replace(self, path: str, new: File | None) -> bool:
         """Whether the file at `path` may be replaced by `new`; None deletes the file."""
@@ -467,23 +427,6 @@ class Transaction:
             with contextlib.suppress(OSError):
                 for folder in reversed(folders):
                     (root / folder).rmdir()
-
-    def _refusal(self, paths: list[str], command: str) -> errors.K2mpsError:
-        """Returns the error for files of patches/ that someone changed after they were applied."""
-        why = (
-            f"git or an editor changed {errors.some(paths)}, or another clone of k2-mps uses this"
-            f" checkout; {command} would overwrite the change"
-        )
-        advice = "k2mps apply, which says how to put your commits on top"
-        for _, error in patch_folder.examine(self.project.patches)[1]:
-            if isinstance(error, errors.K2mpsError):
-                why, advice = f"{why}; {error.message}", error.next_command
-                break
-        return errors.K2mpsError(
-            "patches/ has changed since it was applied here",
-            why=why,
-            next_command=f"{advice}; or, {PUT_ASIDE}",
-        )
 
 
 def _is_another_name(root: Path, path: str, files: Mapping[str, File]) -> bool:
