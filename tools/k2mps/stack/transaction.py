@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.core import errors, interrupts, objects, replacement
-from k2mps.core.git import pathspecs, split_z
+from k2mps.core.git import split_z
 from k2mps.core.objects import Entry, File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project, exclusive
@@ -157,12 +157,7 @@ class Transaction:
         options = ("--count=1", "--contains", head.commit)
         refs = ("refs/heads", "refs/tags", "refs/remotes")
         if lost and not checkout.git.text("for-each-ref", *options, *refs):
-            raise errors.K2mpsError(
-                f"HEAD of {checkout.directory} is at commit {lost[-1]}",
-                why="no branch or tag leads to it",
-                next_command=f"{checkout.git_command} branch mine-{head.commit[:12]}, which keeps"
-                " it; then the same command again",
-            )
+            raise refusals.lost_head(checkout, head, lost[-1])
 
     @functools.cached_property
     def in_branch(self) -> Mapping[str, Entry]:
@@ -245,7 +240,7 @@ class Transaction:
         with interrupts.deferred():
             result = checkout.git.run("switch", "--quiet", "--detach", "--no-overwrite-ignore", tip)
             if result.status:
-                raise refusals.switch(checkout, head, tip, result.stderr)
+                raise refusals.refused_switch(checkout, head, tip, result.stderr)
             if result.stderr:  # git switches even if it could not write some files.
                 self.check_written(tip, head.commit, why=result.stderr)
             try:
@@ -259,7 +254,7 @@ class Transaction:
             options = ("--quiet", "--no-overwrite-ignore", "--ignore-other-worktrees")
             result = checkout.git.run("switch", *options, BRANCH)
             if result.status:
-                raise refusals.switch(checkout, head, tip, result.stderr)
+                raise refusals.refused_switch(checkout, head, tip, result.stderr)
             # If the user has committed on the detached HEAD, only the reflog has the commit, in
             # "checkout: moving from COMMIT to k2-mps".  A branch in its place stays what it is.
             moved = checkout.git.text("reflog", "-1", "--format=%gs", "HEAD")
@@ -282,13 +277,7 @@ class Transaction:
         paths = {path for old in before for path in checkout.changed_paths(old, commit)}
         missed = [path for path in checkout.changed_files().edited if path in paths]
         if missed:
-            raise errors.K2mpsError(
-                f"git could not write {errors.some(missed)} in {checkout.directory}",
-                why=why or "the disk was full, or a folder not writable; or you have edited that",
-                next_command="free some space, and make the folders writable; then"
-                f" {checkout.git_command} stash -- {pathspecs(missed)}, which writes the files and"
-                " keeps their text in the stash; then the same command again",
-            )
+            raise refusals.unwritten(checkout, missed, why)
 
     def record(
         self,
@@ -379,23 +368,19 @@ class Transaction:
             if path in folders or not paths.isdisjoint([path, *objects.folders_of(path)])
         ]
         if in_the_way:
-            how = refusals.how_to_move(checkout, [path for path in in_the_way if path in staged])
-            raise errors.K2mpsError(
-                f"files are in the way in {checkout.directory}: {errors.some(in_the_way)}",
-                why="git would overwrite or delete them, because they are ignored, or new and"
-                " staged; other files or folders have their paths",
-                next_command=f"{how}; then the same command again",
-            )
+            staged_in_the_way = [path for path in in_the_way if path in staged]
+            raise refusals.in_the_way(checkout, in_the_way, staged_in_the_way)
 
     def _update_refs(self, instructions: str, *options: str) -> None:
+        """Runs `git update-ref`; raises an error if a ref does not have its old id any more.
+
+        Args:
+          instructions: the command's input.
+        """
         words = ("update-ref", "--create-reflog", *options, "--stdin")
         result = self.checkout.git.run(*words, stdin=instructions.encode())
         if result.status and "but expected" in result.stderr:
-            raise errors.K2mpsError(
-                f"branch {BRANCH} of {self.checkout.directory} has moved meanwhile",
-                why=result.stderr,
-                next_command="run the same command again",
-            )
+            raise refusals.moved_branch(self.checkout, result.stderr)
         if result.status:
             raise self.checkout.git.failure(words, result)
 
