@@ -137,11 +137,11 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     if not needed:
         return
     packages = sorted({check.package for check in needed if check.package})
-    others = [check.fix for check in needed if not check.package]
+    fixes = [check.fix for check in needed if not check.package]
     why = [f"{check.name}: found {check.found or 'nothing'}" for check in needed]
     is_root = os.geteuid() == 0
     may_install = shutil.which("apt-get") and (is_root or shutil.which("sudo"))
-    if packages and not others and may_install:
+    if packages and not fixes and may_install:
         script = f"apt-get update; apt-get install -y --no-install-recommends {' '.join(packages)}"
         command = ["env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", script]
         if not is_root:
@@ -152,7 +152,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
             return
         why += outcome.lines[-5:]
     commands = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
-    commands += others
+    commands += fixes
     raise errors.RequirementMissingError(
         "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
         why="\n".join(why),

@@ -293,7 +293,7 @@ def _fetch(
         with replacement.new_folder(target, environment.reporter) as partial:
             wheel = environment.download(wanted, partial, *system)
             with zipfile.ZipFile(wheel) as archive:
-                members = [name for name in archive.namelist() if name.startswith(parts)]
+                members = [member for member in archive.namelist() if member.startswith(parts)]
                 archive.extractall(partial, members)
             wheel.unlink()
     return target

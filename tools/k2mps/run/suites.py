@@ -143,9 +143,9 @@ class Result:
         if self.not_run:
             return f"not run: {self.not_run}"
         counts = {"failed": self.failed, "errors": self.errors, "skipped": self.skipped}
-        others = "".join(f", {count} {outcome}" for outcome, count in counts.items() if count)
+        not_passed = "".join(f", {count} {outcome}" for outcome, count in counts.items() if count)
         broken = f"; broken: {self.broken}" if self.broken else ""
-        return f"{self.passed} passed{others} in {self.seconds:.0f} s{broken}"
+        return f"{self.passed} passed{not_passed} in {self.seconds:.0f} s{broken}"
 
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
@@ -189,8 +189,8 @@ def run(
     project, reporter = environment.project, environment.reporter
     folder = project.build_root / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    report = folder / f"{suite.of_logs}.xml"
-    report.unlink(missing_ok=True)
+    junit_file = folder / f"{suite.of_logs}.xml"
+    junit_file.unlink(missing_ok=True)
     target = suite.tests.replace("{k2}", str(built.checkout)) if built else suite.tests
     without_k2 = suite.on_k2 and not built
     options = _options(suite, project.root, target, without_k2, arguments)
@@ -207,14 +207,14 @@ def run(
         outcome = program.run(
             environment,
             "pytest",
-            [tests, f"--junitxml={report}", *options],
+            [tests, f"--junitxml={junit_file}", *options],
             built=built,
             variables=_variables(suite, built),
             cwd=project.root,
             on_line=follow,
             log=log,
         )
-    return _read(suite, report, outcome, time.monotonic() - started, without_k2)
+    return _read(suite, junit_file, outcome, time.monotonic() - started, without_k2)
 
 
 def _variables(suite: Suite, built: Built | None) -> dict[str, str]:
@@ -413,11 +413,11 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
 
 
 def _read(
-    suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
+    suite: Suite, junit_file: Path, outcome: process.Outcome, seconds: float, without_k2: bool
 ) -> Result:
     """Makes a `Result` from pytest's JUnit file, exit status and output."""
     try:
-        cases = list(ElementTree.parse(report).iter("testcase"))
+        cases = list(ElementTree.parse(junit_file).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):
         cases = []
     counts = collections.Counter()

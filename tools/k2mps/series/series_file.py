@@ -89,21 +89,21 @@ def parse(order: bytes) -> tuple[list[str], dict[str, str]]:
     return names, groups if current else {}
 
 
-def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+def regroup(old_groups: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     """Returns the group of each patch after the order of the patches has changed.
 
     A new patch joins the group of the patch before it.  If a patch was moved before a patch of an
     earlier group, the moved patch joins that earlier group.
 
     Args:
-      old: the groups before the change, by the names of the patches.
+      old_groups: the groups before the change, by the names of the patches.
       names: the patches in their new order.
     """
     # New patches before all others join the group of the first of the others.
-    group = next((old[name] for name in names if name in old), "")
+    group = next((old_groups[name] for name in names if name in old_groups), "")
     groups = {}
     for name in names:
-        group = old.get(name, group)
+        group = old_groups.get(name, group)
         groups[name] = group
     if not group:
         return {}
@@ -164,7 +164,7 @@ def check_name(name: str, where: str) -> None:
         )
 
 
-def render_order(old: bytes, names: Sequence[str]) -> bytes:
+def render_order(old_order: bytes, names: Sequence[str]) -> bytes:
     """Returns the new contents of patches/series.
 
     Every comment stays: the comments below a group's title with this title, other comments above
@@ -172,16 +172,16 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     the group's end.  A group without patches keeps its title.
 
     Args:
-      old: the old contents.
+      old_order: the old contents.
       names: the patches in their new order.
     Raises:
       SeriesError: see `parse`.
     """
-    old_names, groups = parse(old)
-    if old_names == [*names]:
-        return old
-    groups = regroup(groups, names)
-    sections, above = _comments(old, names)
+    old_names, old_groups = parse(old_order)
+    if old_names == list(names):
+        return old_order
+    groups = regroup(old_groups, names)
+    sections, above = _comments(old_order, names)
     lines: list[str] = []
     for group, title, end in sections:
         lines += title

@@ -155,11 +155,11 @@ class Checkout:
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
         """The values of git's settings that the tool reads, by name in lower case."""
-        names = (
+        pattern = (
             r"^(core\.(sparsecheckout|commentchar|commentstring)|remote\..*\.promisor"
             r"|user\.(name|email)|commit\.cleanup)$"
         )
-        output = self.git.run("config", "-z", "--get-regexp", names).stdout
+        output = self.git.run("config", "-z", "--get-regexp", pattern).stdout
         settings = {}
         for entry in output.decode("utf-8", "replace").split("\0")[:-1]:
             name, _, value = entry.partition("\n")
@@ -245,9 +245,9 @@ class Checkout:
         Args:
           branch: the full name.
         """
-        worktree = self.git.text("for-each-ref", "--format=%(worktreepath)", branch)
-        if os.path.exists(worktree) and Path(worktree).resolve() != self.directory:
-            return worktree
+        checked_out_in = self.git.text("for-each-ref", "--format=%(worktreepath)", branch)
+        if os.path.exists(checked_out_in) and Path(checked_out_in).resolve() != self.directory:
+            return checked_out_in
         names = (branch, branch.removeprefix("refs/heads/"))  # A bisection has the short name.
         common = self.common_dir.resolve()
         for folder in {common, *common.glob("worktrees/*")} - {self.git_dir.resolve()}:
@@ -323,8 +323,8 @@ class Checkout:
         if in_rebase:
             runner = git.Git(self.directory, self.git_dir, reporter=self.reporter)
             attributes = ("merge", *_STORING)
-        names = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
-        output = runner.bytes("check-attr", "-z", "--stdin", *attributes, stdin=names)
+        stdin = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
+        output = runner.bytes("check-attr", "-z", "--stdin", *attributes, stdin=stdin)
         fields = git.split_z(output)
         for at in range(0, len(fields), 3):
             path, attribute, value = fields[at : at + 3]

@@ -50,18 +50,19 @@ def export(
         dropped = [path for path in plan.removed if path not in superseded]
         if dropped and not prune:
             lost = _lost_commits(transaction, dropped)
-            kept = [one for one in lost if _has_changes(checkout, commits[-1].tree, one)]
-            gone = [commit for commit in lost if commit not in kept]
+            tree = commits[-1].tree
+            renamed = [commit for commit in lost if _has_changes(checkout, tree, commit)]
+            missing = [commit for commit in lost if commit not in renamed]
             # The cherry-pick of the advice must overwrite no file of the user.
-            transaction.check_in_the_way(transaction.head.commit, gone)
-            checkout.check_merge(transaction.head.commit, *(commit.id for commit in gone))
+            transaction.check_in_the_way(transaction.head.commit, missing)
+            checkout.check_merge(transaction.head.commit, *(commit.id for commit in missing))
+            recovery = _recovery(checkout, pin, renamed, missing)
             option = f"--onto {onto[:12]} " if onto else ""
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(dropped)}",
                 why="the commits may have been dropped by mistake, or by a rebase that was killed"
                 " and then continued; or a message has lost its line Patch-Filename",
-                next_command=f"{_recovery(checkout, pin, kept, gone)}k2mps export {option}--prune,"
-                " which deletes them",
+                next_command=f"{recovery}k2mps export {option}--prune, which deletes them",
             )
         left_out = _left_out(transaction, pin, commits)
         transaction.write(plan, canonical(transaction, plan, commits, pin), "export")
@@ -91,17 +92,17 @@ def _left_out(transaction: Transaction, pin: Pin, commits: Sequence[Commit]) -> 
     left_out: dict[tuple, Commit] = {}
     for tip in upstream.before_rebases(checkout):
         # git leaves out the commits with the same patch-id as a commit of the branch.
-        missing = checkout.commits(
+        unmatched = checkout.commits(
             "--cherry-pick", "--right-only", f"{commits[-1].id}...{tip}", "--not", *present
         )
         count_before = Counter(map(_origin, checkout.commits(tip, "--not", *present)))
-        for commit in missing:
+        for commit in unmatched:
             origin = _origin(commit)
-            is_gone = count_before[origin] > count_now[origin]
+            is_missing = count_before[origin] > count_now[origin]
             # A commit of a patch is dropped with the patch.  If the commit was reworded or
             # squashed, the branch still has its changes.
             is_of_user = not extraction.name_of(commit)
-            if is_gone and is_of_user and not _has_changes(checkout, tree, commit):
+            if is_missing and is_of_user and not _has_changes(checkout, tree, commit):
                 left_out.setdefault((origin, commit.tree), commit)
     return list(left_out.values())
 
@@ -127,25 +128,27 @@ def _lost_commits(transaction: Transaction, dropped: Sequence[str]) -> list[Comm
     return [commit for commit in commits if f"patches/{extraction.name_of(commit)}" in dropped]
 
 
-def _recovery(checkout: Checkout, pin: Pin, kept: Sequence[Commit], gone: Sequence[Commit]) -> str:
+def _recovery(
+    checkout: Checkout, pin: Pin, renamed: Sequence[Commit], missing: Sequence[Commit]
+) -> str:
     """Returns the advice how to bring back patches; empty if there are none.
 
     Args:
-      kept: the commits of those patches whose changes the branch has.
-      gone: the other commits of those patches.
+      renamed: the commits of those patches whose changes the branch has, without the patch's name.
+      missing: the other commits of those patches.
     """
     advice = []
-    if kept:
-        rebase = rebase_command(checkout, pin.commit, *(commit.id for commit in kept))
-        lines = ", ".join(f"Patch-Filename: {extraction.name_of(commit)}" for commit in kept)
+    if renamed:
+        rebase = rebase_command(checkout, pin.commit, *(commit.id for commit in renamed))
+        lines = ", ".join(f"Patch-Filename: {extraction.name_of(commit)}" for commit in renamed)
         advice.append(
             f"{rebase} -i {pin.commit[:12]}, to end the message of the commit that has the patch's"
             f" changes with {lines}"
         )
-    if gone:
-        names = " ".join(commit.id[:12] for commit in gone)
+    if missing:
+        ids = " ".join(commit.id[:12] for commit in missing)
         advice.append(
-            f"{checkout.git_command} cherry-pick {names}, which brings them back at the end of the"
+            f"{checkout.git_command} cherry-pick {ids}, which brings them back at the end of the"
             " series"
         )
     if not advice:

@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 def plan(
     checkout: Checkout,
     commits: Sequence[Commit],
-    old: Mapping[str, File],
+    old_files: Mapping[str, File],
     pin: Pin,
     new_pin: Pin | None = None,
 ) -> Plan:
@@ -42,15 +42,15 @@ def plan(
 
     Args:
       commits: the commits, the oldest first.
-      old: patches/ and upstream.toml as they are, by path in the project.
+      old_files: patches/ and upstream.toml as they are, by path in the project.
       pin: the pin in upstream.toml.
       new_pin: the pin that replaces it; None if it stays.
     Raises:
       K2mpsError: no patch can express a commit.
     """
-    config = old["upstream.toml"]
-    order = old["patches/series"].content if "patches/series" in old else b""
-    old_patches = _patches(old, order)
+    config = old_files["upstream.toml"]
+    order = old_files["patches/series"].content if "patches/series" in old_files else b""
+    old_patches = _patches(old_files, order)
     names = names_of(commits, old_patches)
     order = series_file.render_order(order, names)
     series = _series(checkout, (new_pin or pin).commit, commits, names, old_patches, order)
@@ -63,8 +63,8 @@ def plan(
         # upstream.toml is written last.  So a run that is killed before that leaves the old pin.
         "upstream.toml": config,
     }
-    changed = tuple(path for path, file in contents.items() if old.get(path) != file)
-    removed = tuple(path for path in old if path not in contents)
+    changed = tuple(path for path, file in contents.items() if old_files.get(path) != file)
+    removed = tuple(path for path in old_files if path not in contents)
     return Plan(series, contents, changed, removed)
 
 
@@ -88,14 +88,14 @@ def _series(
     pin: str,
     commits: Sequence[Commit],
     names: Sequence[str],
-    old: Mapping[str, Patch],
+    old_patches: Mapping[str, Patch],
     order: bytes,
 ) -> Series:
     """Makes patches of the commits.
 
     Args:
       names: the file names of the patches.
-      old: the patches that patches/ has, by name.
+      old_patches: the patches that patches/ has, by name.
       order: the contents of patches/series.
     Raises:
       K2mpsError: no patch can express a commit.
@@ -111,10 +111,10 @@ def _series(
     patches = []
     for commit, name in zip(commits, names):
         status = series_file.first_status(groups.get(name, ""))
-        if name in old:
-            status = old[name].status
+        if name in old_patches:
+            status = old_patches[name].status
         patch = contents.patch(commit, name, status)
-        fault = contents.fault(commit, patch, old.get(name))
+        fault = contents.fault(commit, patch, old_patches.get(name))
         if fault:
             raise errors.K2mpsError(
                 f"commit {commit} cannot be written as a patch",
@@ -166,11 +166,11 @@ class _Contents:
             for path, _, entry in self._added[commit.id]
         }
 
-    def fault(self, commit: Commit, patch: Patch, old: Patch | None) -> str:
+    def fault(self, commit: Commit, patch: Patch, old_patch: Patch | None) -> str:
         """Returns why a commit cannot be written as a patch; empty if it can.
 
         Args:
-          old: the patch that patches/ has, which needs no check.
+          old_patch: the patch that patches/ has, which needs no check.
         """
         if not commit.date:
             return "its date is before 1970"
@@ -184,7 +184,7 @@ class _Contents:
             if conflict_markers.MARKER.search(self._blobs[entry.id]):
                 return f"{path} has a conflict marker of git"
         try:
-            if patch != old:
+            if patch != old_patch:
                 patch_text.check(patch)
         except errors.SeriesError as error:
             return f"{error.message}: {error.why}" if error.why else error.message
@@ -222,14 +222,14 @@ def _check_followers(commits: Sequence[Commit], rebase: Callable[[], str]) -> No
             )
 
 
-def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
+def names_of(commits: Sequence[Commit], old_patches: dict[str, Patch]) -> list[str]:
     """Returns the name of the patch for each commit.
 
     A patch keeps its name when the commit's subject changes.  The patch of a new commit is named
     after the subject.
 
     Args:
-      old: the patches that patches/ has, by name.
+      old_patches: the patches that patches/ has, by name.
     """
     names: dict[str, str] = {}  # by commit
     for commit in commits:
@@ -243,9 +243,9 @@ def names_of(commits: Sequence[Commit], old: dict[str, Patch]) -> list[str]:
         subject, _, _ = _split_message(commit.message)
         taken = set(names.values())
         # Several patches can have the same subject.
-        same = [patch.name for patch in old.values() if patch.subject == subject]
+        same = [patch.name for patch in old_patches.values() if patch.subject == subject]
         free = [name for name in same if name not in taken]
-        names[commit.id] = free[0] if free else name_for(subject, taken | old.keys())
+        names[commit.id] = free[0] if free else name_for(subject, taken | old_patches.keys())
     return [names[commit.id] for commit in commits]
 
 

@@ -56,9 +56,9 @@ def of_checkout(project: Project, upstream: Upstream, checkout: Checkout | None)
     if differences.edited and state is not State.OTHER_COMMIT:
         state = State.EDITED
     exchanged = checkout.exchanged(differences.edited)
-    operation, advice = _operation(current)
-    if operation:
-        details.append(operation)
+    detail, advice = _operation(current)
+    if detail:
+        details.append(detail)
     details += _details_of_edits(differences, exchanged)
     is_done = state is State.APPLIED and not current.changed
     if not advice and not is_done:

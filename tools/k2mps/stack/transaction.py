@@ -274,7 +274,7 @@ class Transaction:
           why: git's messages.
         """
         checkout = self.checkout
-        paths = {path for old in before for path in checkout.changed_paths(old, commit)}
+        paths = {path for earlier in before for path in checkout.changed_paths(earlier, commit)}
         missed = [path for path in checkout.changed_files().edited if path in paths]
         if missed:
             raise refusals.unwritten(checkout, missed, why)
