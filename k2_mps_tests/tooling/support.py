@@ -93,7 +93,7 @@ def commit(directory: Path, message: str, files: dict[str, str]) -> str:
 
 
 # Files that git itself makes in its directory.
-_OF_GIT = "FETCH_HEAD ORIG_HEAD logs gc.log worktrees".split()
+_OF_GIT = ("FETCH_HEAD", "ORIG_HEAD", "logs", "gc.log", "worktrees")
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:

@@ -55,7 +55,8 @@ def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
     """The tool does not know whether the commit is upstream's, and says what to do if it is not."""
     other = sandbox.clone("other")
     support.commit(other, "mine", {"mine.h": "mine\n"})
-    git(other, *"commit --quiet --amend -m mine".split(), env={"GIT_COMMITTER_NAME": "Colleague"})
+    colleague = {"GIT_COMMITTER_NAME": "Colleague"}
+    git(other, "commit", "--quiet", "--amend", "-m", "mine", env=colleague)
     git(k2, "fetch", "--quiet", str(other), "HEAD")
     mine = git(k2, "rev-parse", "FETCH_HEAD")
     git(k2, "rebase", "--quiet", "--onto", mine, sandbox.pin)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build import doctor, interpreter, provenance, toolchain
@@ -321,6 +321,7 @@ class _BuildTree:
         with self._environment.reporter.task("building k2", log) as update, self._copied_version():
 
             def follow(line: str) -> None:
+                """Passes ninja's progress on, and keeps the number of the last step."""
                 nonlocal steps
                 if match := process.NINJA_PROGRESS.match(line):
                     steps = int(match[1])
@@ -406,7 +407,18 @@ class _BuildTree:
         matches = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
         return " ".join(matches[0]) if matches else "unknown"
 
-    def _run(self, command, log: Path, follow=lambda line: None) -> process.Outcome:
+    def _run(
+        self,
+        command: Sequence[object],
+        log: Path,
+        follow: Callable[[str], None] = lambda line: None,
+    ) -> process.Outcome:
+        """Runs cmake or ninja with the environment variables of this build.
+
+        Args:
+          log: the file to which the whole output is written.
+          follow: called with each line of the output.
+        """
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake imports torch only to find torch's folder, so torch need not load the emulator.

@@ -67,8 +67,11 @@ class Check:
 def examine(device: Device) -> list[Check]:
     """Returns the checks for a build.  On Linux, these include the linker for macOS, which only a
     wheel for macOS needs."""
-    further = [] if _MAC else [dataclasses.replace(cross_checks()[-1], needed=False)]
-    return [*system_checks(device), *further]
+    checks = system_checks(device)
+    if not _MAC:
+        _, linker = cross_checks()
+        checks.append(dataclasses.replace(linker, needed=False))
+    return checks
 
 
 def system_checks(device: Device) -> list[Check]:

@@ -196,16 +196,27 @@ class Environment:
         return stamp.read_text() if stamp.exists() else ""
 
     def _stamp(self, source: Path) -> Path:
+        """Returns the file with the key of an installed source tree, see `tree_key`."""
         return self.directory / f"k2mps-{source.name}.stamp"
 
     def _pip(
         self, title: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
+        """Runs pip.
+
+        Args:
+          title: the name of the work in the progress display, such as "installing torch".
+          arguments: the command and its options, without "pip".
+          settings: environment variables for pip.
+        Raises:
+          IndexUnreachableError, RequirementMissingError: as for `install`.
+        """
         log = self.directory / "k2mps-pip.log"
         with self.reporter.task(title, log) as update:
             lines = itertools.count(1)
 
             def follow(line: str) -> None:
+                """Passes ninja's progress on, or the number of the lines of pip so far."""
                 if match := process.NINJA_PROGRESS.match(line.strip()):
                     update(int(match[1]), int(match[2]), match[3])
                 else:

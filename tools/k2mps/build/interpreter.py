@@ -85,6 +85,7 @@ def find(program: str | Path = sys.executable) -> Interpreter:
 
 
 def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:
+    """Returns the error for a Python for which no wheel can be made."""
     return errors.RequirementMissingError(
         f"no wheel can be made or checked for {program}",
         why=why,

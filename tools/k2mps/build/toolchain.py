@@ -60,6 +60,7 @@ _OBJC = "/usr/lib/libobjc.A.dylib"
 
 
 def _framework(name: str, version: str) -> str:
+    """Returns the install name of the library of a framework of macOS."""
     return f"/System/Library/Frameworks/{name}.framework/Versions/{version}/{name}"
 
 
@@ -275,6 +276,7 @@ def parse(library: Path | io.BytesIO):
 
 
 def _root(environment: Environment) -> Path:
+    """Returns the folder of the toolchains, and of the packages of which they are made."""
     return environment.project.build_root / "macos-arm64"
 
 

@@ -155,6 +155,7 @@ def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]])
 
 
 def _message(patch: Patch) -> str:
+    """Returns the message of a commit for one patch, without this project's trailers."""
     return _paragraphs(patch.subject, patch.body)
 
 
@@ -166,6 +167,7 @@ def _squashed(project: Project, series: Series, patches: Sequence[Patch]) -> str
 
 
 def _paragraphs(*texts: str) -> str:
+    """Joins texts as paragraphs; empty texts are left out."""
     return "\n\n".join(filter(None, texts))
 
 
@@ -184,6 +186,12 @@ def _sender(checkout: Checkout) -> str:
 
 
 def _cover(project: Project, chosen: Sequence[Patch], group: str) -> str:
+    """Returns the cover letter of a pull request.
+
+    Args:
+      chosen: the patches of the pull request.
+      group: their group; empty for the whole series.
+    """
     title, text = _introduction(project, group)
     _, common = section_of(project, "every group")
     patches = "\n".join(f"* {patch.subject}" for patch in chosen)

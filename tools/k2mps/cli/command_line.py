@@ -40,6 +40,7 @@ def _status_of(session: Session):
 
 
 def _show_status(session: Session) -> None:
+    """Prints the state of the checkout, the patches and the build, and the next command."""
     pin = session.upstream.pin
     shown = _status_of(session)
     built = session.project.registered

@@ -38,6 +38,7 @@ class Console(Reporter):
 
     @property
     def on_terminal(self) -> bool:
+        """Whether standard output is a terminal."""
         return sys.stdout.isatty()
 
     def info(self, text: str) -> None:
@@ -121,10 +122,12 @@ class Console(Reporter):
         begin = time.monotonic()
 
         def update(*progress) -> None:
+            """Keeps the progress until the next line; for the arguments see `progress.Update`."""
             nonlocal latest
             latest = progress
 
         def tell() -> None:
+            """Prints lines until the task has ended."""
             while not ended.wait(SECONDS_BETWEEN_LINES):
                 done, total, detail = latest
                 far = f"{done} of {total}, " if total else ""
@@ -139,6 +142,7 @@ class Console(Reporter):
             thread.join()
 
     def _write(self, text: str, stream) -> None:
+        """Prints a text to standard output or standard error."""
         text = errors.visible(text)
         try:
             print(text, file=stream, flush=True)

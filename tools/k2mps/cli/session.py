@@ -129,6 +129,7 @@ def command(group: click.Group, name: str, *options, **settings):
     """
 
     def decorate(function):
+        """Returns the command that calls `function`."""
         function = click.pass_obj(function)
         for option in reversed(options):
             function = option(function)
@@ -141,6 +142,7 @@ def _session_option(*names: str, **settings):
     """Returns an option whose value becomes an attribute of the session."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        """Sets the session's attribute; click calls this function with the option's value."""
         setattr(context.ensure_object(Session), parameter.name, value)
 
     return click.option(*names, expose_value=False, callback=keep, **settings)
@@ -167,4 +169,5 @@ device_option = click.option(
 
 
 def build_options(command):
+    """Decorates a command with the options of a build."""
     return k2_option(torch_option(jobs_option(command)))

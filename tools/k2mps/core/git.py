@@ -129,6 +129,7 @@ class Git:
             self._variables |= {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(directory)}
 
     def _environment(self) -> dict[str, str]:
+        """Returns the environment variables of each command."""
         return {**os.environ, **_ENVIRONMENT, **self._variables}
 
     def run(
@@ -175,6 +176,7 @@ class Git:
         return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
 
     def failure(self, args: Sequence[str], result: Result) -> errors.K2mpsError:
+        """Returns the error for a command that failed; arguments as for `run`."""
         return errors.K2mpsError(
             f"git {redacted(args[0])} failed with status {result.status} in {self.shown}",
             why=redacted(result.stderr),

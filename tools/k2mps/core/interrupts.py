@@ -20,6 +20,7 @@ def install() -> None:
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def interrupt(number, frame):
+        """Handles the first signal: raises the exception, and lets later signals do nothing."""
         # The handler is a function and not SIG_IGN, because child processes inherit SIG_IGN.
         for other in heeded:
             signal.signal(other, lambda *_: None)

@@ -111,6 +111,7 @@ class Objects(Git):
         }
 
     def _environment(self) -> dict[str, str]:
+        """Returns the environment variables of each command, without the user's settings of git."""
         return {
             name: value
             for name, value in super()._environment().items()

@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from k2mps.core import errors
 
@@ -68,6 +68,7 @@ def load(path: Path) -> Upstream:
     """Reads upstream.toml."""
 
     def wrong(fault: str, why: str = "") -> errors.K2mpsError:
+        """Returns the error for a file with a fault, such as "is not valid TOML"."""
         return errors.K2mpsError(
             f"{path.name} {fault}",
             why=why,
@@ -82,7 +83,19 @@ def load(path: Path) -> Upstream:
     except ValueError as error:  # not TOML, not UTF-8, or a number with too many digits
         raise wrong("is not valid TOML", str(error)) from None
 
-    def read(table: str, key: str, fits: Callable = _is_text, kind="a text", default=None):
+    def read(
+        table: str,
+        key: str,
+        fits: Callable[[object], bool] = _is_text,
+        kind: str = "a text",
+        default: object = None,
+    ) -> Any:
+        """Returns a value of the file, or `default` if the file has none.
+
+        Args:
+          fits: whether a value is valid; an error is raised otherwise.
+          kind: what a valid value is, for the error.
+        """
         section = document.get(table)
         if not isinstance(section, dict):
             raise wrong(f"has no table [{table}]")
@@ -91,7 +104,7 @@ def load(path: Path) -> Upstream:
             raise wrong(f"has a [{table}] {key} that is not {kind}", f"it is {value!r}")
         return value
 
-    id_ = (_is_id, "a full object id, 40 hexadecimal digits")
+    kind_of_id = "a full object id, 40 hexadecimal digits"
     default = read("torch", "default")
     supported = tuple(read("torch", "supported", _is_texts, "a list of texts", []))
     mac = read("torch", "mac", default=default)
@@ -100,8 +113,8 @@ def load(path: Path) -> Upstream:
     return Upstream(
         pin=Pin(
             url=read("upstream", "url", is_url, "a url that does not begin with '-'"),
-            commit=read("upstream", "commit", *id_),
-            tree=read("upstream", "tree", *id_),
+            commit=read("upstream", "commit", _is_id, kind_of_id),
+            tree=read("upstream", "tree", _is_id, kind_of_id),
             version=read("upstream", "version"),
         ),
         torch=Torch(default, supported, mac),

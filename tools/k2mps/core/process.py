@@ -137,6 +137,13 @@ def started(
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen, grace: float, all_ended: IO | None) -> Iterator[None]:
+    """Ends a process, and the other processes of its session, if an exception leaves the context.
+
+    Args:
+      grace: the seconds from SIGTERM to SIGKILL.
+      all_ended: a pipe that can be read when all processes of the session have ended; None if the
+        process has no session of its own.
+    """
     try:
         yield
     except BaseException:

@@ -199,6 +199,7 @@ def run(
     with reporter.task(f"testing {suite.title}", log) as update:
 
         def follow(line: str) -> None:
+            """Passes pytest's progress on, with the name of the test."""
             if match := _PERCENT.search(line):
                 test = next((word for word in line.split() if "::" in word), "")
                 update(int(match[1]), 100, test.rsplit("/", 1)[-1])
@@ -316,6 +317,11 @@ class _Builds:
         return self._get(suite.device, False, suite.cpp)
 
     def _get(self, *needs) -> Built | None:
+        """Makes a build once; returns the build, or raises the error of the first time.
+
+        Args:
+          needs: the arguments of `_make`.
+        """
         if needs not in self._made:
             try:
                 self._made[needs] = self._make(*needs)
@@ -327,6 +333,11 @@ class _Builds:
         return made
 
     def _make(self, device: Device, on_k2: bool, cpp: bool) -> Built | None:
+        """Builds k2, or only prepares .venv; arguments as for `Suite`.
+
+        Returns:
+          The build; None if k2 is not needed.
+        """
         wanted = dataclasses.replace(self._request, device=device, tests=cpp)
         if on_k2:
             return builder.build(self._environment, self._obtain(), wanted)

@@ -134,6 +134,7 @@ def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
 
 
 def _line(text: bytes) -> Iterator[tuple[str, str]]:
+    """Checks a line of a new file, or a line that a hunk adds; yields (check, message)."""
     if text != text.rstrip():
         yield "whitespace", "trailing white space"
     if re.match(rb" *\t", text):

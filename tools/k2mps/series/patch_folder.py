@@ -67,14 +67,17 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
     problems: list[tuple[str, Exception]] = []
 
     def attempt(path: str, function: Callable, *args):
+        """Returns the result of a function; None if it raises an error, which is a problem of
+        `path`."""
         try:
             return function(*args)
         except (errors.SeriesError, OSError) as error:
             problems.append((f"patches/{path}", error))
             return None
 
-    def contents(wanted: Iterable[str]) -> dict[str, File]:
-        readable = {path: attempt(path, read, directory, path) for path in wanted}
+    def contents(paths: Iterable[str]) -> dict[str, File]:
+        """Returns those of the files that can be read, by path."""
+        readable = {path: attempt(path, read, directory, path) for path in paths}
         return {path: file for path, file in readable.items() if file}
 
     order = contents(["series"])
@@ -97,6 +100,7 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
 
 
 def _parse(name: str, content: bytes) -> patch_text.Patch:
+    """Parses a patch file; raises `SeriesError` if it has conflict markers or is malformed."""
     _check_merged(name, content)
     return patch_text.parse(name, content)
 

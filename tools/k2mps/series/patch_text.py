@@ -97,6 +97,7 @@ class Patch:
     date: str = ""  # the author's date, in the format of mail; empty if the author is the project
 
     def render(self) -> bytes:
+        """Returns the contents of the patch file."""
         return os.fsencode(self._head()) + self.diff
 
     @functools.cached_property
@@ -154,8 +155,11 @@ class Patch:
 
     def commit_message(self) -> str:
         """Returns the message of the patch's commit."""
-        trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
-        return "\n\n".join(filter(None, (self.subject, self.body, trailers)))
+        paragraphs = [self.subject]
+        if self.body:
+            paragraphs.append(self.body)
+        paragraphs.append(f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n")
+        return "\n\n".join(paragraphs)
 
 
 def plain(body: str) -> str:
@@ -370,6 +374,7 @@ def _last_edit(diff: bytes) -> str:
 
 
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
+    """Returns the error for a line of a patch file."""
     return errors.SeriesError(
         f"patches/{name}:{line}: {reason}",
         why="k2mps export writes patch files; tools/k2mps/series/patch_text.py"

@@ -84,9 +84,10 @@ def _check_commits(transaction: Transaction, tip: str) -> None:
     transaction.check_in_the_way(tip)
     users = transaction.user_commits(tip)
     if users:
+        shown = errors.some([str(commit) for commit in users])
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits that patches/ lacks",
-            why=f"they are yours, or an older series': {errors.some([*map(str, users)])}",
+            why=f"they are yours, or an older series': {shown}",
             next_command=_advice(transaction, tip),
         )
     worktree = "" if head.branch == BRANCH_REF else checkout.other_user(BRANCH_REF)

@@ -54,10 +54,11 @@ def new(
         _, groups = series_file.parse(transaction.files["patches/series"].content)
         status = series_file.first_status(series_file.last_group(groups))
         patch = Patch(name, subject, status, body, (), b"")
-        refused = patch_text.flaw(patch)
-        if refused:
+        flaw = patch_text.flaw(patch)
+        if flaw:
+            _, reason = flaw
             raise errors.K2mpsError(
-                refused[1], next_command="run the same command again with other words"
+                reason, next_command="run the same command again with other words"
             )
         committer = f"{FROM} {commit_date(checkout, transaction.pin.commit)}"
         author = committer

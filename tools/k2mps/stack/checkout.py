@@ -211,6 +211,7 @@ class Checkout:
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
+        """Returns the id of a commit's tree; raises an error if the repository lacks the commit."""
         return self.objects.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def head(self) -> Head:

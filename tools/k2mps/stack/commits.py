@@ -113,6 +113,7 @@ class Line:
         self._read_entries()
 
     def _read_entries(self) -> None:
+        """Reads the files and folders of the last commit."""
         self.entries = self._objects.entries(self._tip)
         # Many files share a folder, so the parts of each folder's path are found only once.
         parents = {path.rpartition("/")[0] for path in self.entries if "/" in path}
@@ -239,6 +240,13 @@ def apply_diff(checkout: Checkout, patch: Patch, tree: str) -> Picked:
 def _refusal(
     kind: type[errors.K2mpsError], patch: Patch, reason: str, why: str = "", next_command: str = ""
 ) -> errors.K2mpsError:
+    """Returns the error for a patch that does not apply.
+
+    Args:
+      kind: the class of the error.
+      reason: why the patch does not apply, for the first line.
+      why, next_command: see `K2mpsError`; empty for what is right for most patches.
+    """
     return kind(
         f"patches/{patch.name}:1: does not apply: {reason}",
         why=why

@@ -80,7 +80,8 @@ def _patches(files: Mapping[str, File], order: bytes) -> dict[str, Patch]:
 
 def name_of(commit: Commit) -> str:
     """Returns the patch's name from a commit's message; empty if the message has no such name."""
-    return _split_message(commit.message)[2].get("Patch-Filename", "")
+    _, _, trailers = _split_message(commit.message)
+    return trailers.get("Patch-Filename", "")
 
 
 def _series(
@@ -102,6 +103,7 @@ def _series(
     """
 
     def rebase() -> str:
+        """Returns the command with which the user changes commits."""
         return f"{rebase_command(checkout, pin, commits[-1].id)} -i {pin[:12]}"
 
     _check_followers(commits, rebase)

@@ -159,7 +159,10 @@ def _may_export(current: Transaction) -> bool:
     the tool made the checked-out commit, because a `new` or `fold` may have been killed after it
     had moved the branch.
     """
-    return current.tip_is_known or current.checkout.commits("-1", current.head.commit)[0].ours
+    if current.tip_is_known:
+        return True
+    (top,) = current.checkout.commits("-1", current.head.commit)
+    return top.ours
 
 
 def _is_rebased(current: Transaction) -> bool:
@@ -179,7 +182,8 @@ def _where(current: Transaction) -> tuple[State, list[str], list[str]]:
         return State.EDITED, [], [f"git has rebased branch {BRANCH} onto {current.base[:12]}"]
     mine = current.user_commits(last=head.commit) if on_pin else []
     if mine:
-        return State.EDITED, [*map(str, mine)], [f"{len(mine)} commit(s) that patches/ lacks"]
+        lines = [str(commit) for commit in mine]
+        return State.EDITED, lines, [f"{len(mine)} commit(s) that patches/ lacks"]
     (top,) = checkout.commits("-1", head.commit)
     if top.ours:
         why = "another version of the series is applied, or another clone of k2-mps applied it"

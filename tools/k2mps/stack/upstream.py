@@ -64,6 +64,11 @@ def commit_of(checkout: Checkout, pin: Pin, revision: str) -> str:
 
 
 def _leads_to(checkout: Checkout, heads: Mapping[str, str], commit: str) -> bool:
+    """Whether a branch or tag of upstream leads to a commit.
+
+    Args:
+      heads: the commits of upstream's branches and tags, by name.
+    """
     return any(checkout.is_ancestor(commit, head) for head in heads.values())
 
 

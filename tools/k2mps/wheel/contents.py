@@ -126,6 +126,7 @@ def contents(
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:
+    """Returns the files of .dist-info except RECORD, by path in the wheel."""
     fields = {**vars(description), **description.origin}
     files = {
         "METADATA": _METADATA.format_map(fields).encode(),

@@ -39,6 +39,7 @@ class Images:
                 yield Problem("signature", name, fault)
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:
+        """Checks the machine, the system and the paths in a library; yields its problems."""
         import lief
 
         magic = self._contents[name][:4]
@@ -65,6 +66,7 @@ class Images:
             yield Problem("rpath", name, "has the same rpath twice")
 
     def _symbols(self, name: str, binary) -> Iterator[Problem]:
+        """Checks that the libraries that a library loads export what it imports."""
         exports = {
             library: self._exported(name, binary, library) for library in toolchain.loaded(binary)
         }

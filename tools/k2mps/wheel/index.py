@@ -63,6 +63,11 @@ class _Link(NamedTuple):
 
 
 def _link(path: Path, base: str) -> _Link:
+    """Returns the link to a wheel.
+
+    Args:
+      base: the URL of the wheels' folder, with a slash at the end; or empty.
+    """
     wheel = WheelFile(path)
     # The name is quoted, because some servers treat "+" as a space.
     url = base + urllib.parse.quote(path.name)

@@ -63,6 +63,7 @@ def verify(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 
 def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    """Checks the names of all files, and the contents of the Python files."""
     files, info = wheel.files, wheel.info
     ours = {*reference.python, _WRITTEN_BY_CMAKE}
     allowed = ours | {f"{info}/{name}" for name in _INFO}
@@ -84,6 +85,7 @@ def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 
 def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    """Checks that k2mps.json names the tree of the patched k2."""
     name = f"{wheel.info}/{provenance.FILE}"
     try:
         origin = wheel.origin
@@ -95,6 +97,7 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 
 def _paths(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    """Checks that no library has a path of the machine that built it."""
     own_paths = [re.escape(path.encode()) for path in reference.paths]
     pattern = re.compile(b"|".join([*own_paths, _BUILD_PATH]))
     for name, content in sorted(wheel.files.items()):
