@@ -86,5 +86,6 @@ def edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
     if old[at:]:
         new += old[at:]
         has_newline = content.endswith(b"\n")
-    edited_content = b"\n".join(new)
-    return edited_content + b"\n" if new and has_newline else edited_content
+    if new and has_newline:
+        new.append(b"")
+    return b"\n".join(new)
