@@ -349,7 +349,7 @@ class Checkout:
           base, tips: git merges the files that differ between the commit `base` and the others.
         """
         paths = {path for tip in tips for path in self.changed_paths(base, tip)}
-        self.check_attributes(paths, in_rebase=True)
+        self.check_attributes(sorted(paths), in_rebase=True)
 
     def rebase_was_killed(self) -> bool:
         """Whether a rebase was killed, or is still running; False if git has stopped it.
