@@ -134,7 +134,11 @@ def main() -> int:
         found = conflicts(clone, pin, onto) if onto != pin else []
     passed = not found
     if found:
-        lines += [*found, f"`k2mps rebase --onto {onto}`, and git's own `rebase --continue`."]
+        lines += [
+            *found,
+            f"To rebase, run `k2mps rebase --onto {onto}`. At each conflict, resolve it, and run"
+            " `git rebase --continue`.",
+        ]
     elif onto != pin:
         passed, steps = carry(onto)
         lines += [f"No patch conflicts with {onto}. There:", "", *steps]

@@ -229,7 +229,7 @@ def compare(name: str, size: str) -> Comparison:
         found = operation(torch.device("mps", 0))()
         # A kernel that does not complete is an error at the next wait.
         k2.mps.synchronize()
-        differences = [_difference(*pair) for pair in zip(expected, found)]
+        differences = [_difference(*pair) for pair in zip(expected, found, strict=True)]
     except Exception as error:
         # torch and k2 raise errors of several types, for example a TypeError for float64 on mps.
         reason = str(error).strip().split("\n")[0] or type(error).__name__

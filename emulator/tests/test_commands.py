@@ -119,6 +119,11 @@ CASES = {
             "after the commit of the command buffer"
         ],
     ),
+    "host writes to a byte in flight": (
+        planted("host write in flight"),
+        CHECK,
+        ["kernel 'copy_even_bytes': the host wrote to byte 12 of buffer 0 ('x') after the commit"],
+    ),
     "threadgroup memory too short": (
         planted("out of bounds"),
         {},

@@ -239,7 +239,7 @@ def _save(state: _State, options: argparse.Namespace) -> None:
 
 def _settings(options: argparse.Namespace) -> dict:
     """Returns the options that a resumed run must not change."""
-    names = ("seed", "steps", "batch", "learning_rate")
+    names = ("seed", "steps", "batch", "learning_rate", "world_size")
     return {name: getattr(options, name) for name in names}
 
 

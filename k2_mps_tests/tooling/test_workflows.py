@@ -280,6 +280,12 @@ def test_a_step_fails_if_a_program_of_a_pipe_fails(workflow):
     assert not [step for step in steps(workflow) if "shell" in step]
 
 
+def test_a_newer_push_can_cancel_each_job(workflow):
+    """GitHub does not cancel a job whose condition is `always()`."""
+    jobs = loaded(workflow)["jobs"].values()
+    assert not [job for job in jobs if "always()" in job.get("if", "")]
+
+
 def test_no_job_may_write_except_for_issues_and_releases(workflow):
     text = loaded(workflow)
     assert text["permissions"] == {}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from k2mps.core.pins import tomllib
@@ -41,22 +42,30 @@ def names(program):
             suite = text
 
 
+class Result(NamedTuple):
+    """The result of a test of a program."""
+
+    failure: str = ""  # why it failed; empty if it did not
+    skipped: str = ""  # why the test skipped itself; empty if it did not
+
+
 class Results:
     """Runs the test programs, and keeps the results of their tests."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path):
         self._folder = folder
-        self._done = {}
+        self._done: dict[Path, dict[str, Result]] = {}
+        self._outputs: dict[Path, str] = {}  # the last lines of each program
 
-    def of(self, path, name):
-        """Returns the reason why a test failed, or an empty text."""
+    def of(self, path: Path, name: str) -> Result:
         if path not in self._done:
             self._done[path] = self._run(path)
-        failures, output = self._done[path]
-        return failures.get(name, f"{path.name} did not reach this test:\n{output}")
+        missing = Result(f"{path.name} did not reach this test:\n{self._outputs[path]}")
+        return self._done[path].get(name, missing)
 
-    def _run(self, path):
+    def _run(self, path: Path) -> dict[str, Result]:
         report = self._folder / f"{path.name}.xml"
+        status = 0
         try:
             result = subprocess.run(
                 [path, f"--gtest_output=xml:{report}"],
@@ -68,16 +77,27 @@ class Results:
                 text=True,
                 errors="replace",
             )
-            output = "\n".join(result.stdout.splitlines()[-40:])
+            status = result.returncode
+            self._outputs[path] = "\n".join(result.stdout.splitlines()[-40:])
         except subprocess.TimeoutExpired as error:
-            output = f"it took more than {error.timeout} seconds"
-        failures = {}
+            self._outputs[path] = f"it took more than {error.timeout} seconds"
+        results = {}
         if report.exists():
             for case in ElementTree.parse(report).iter("testcase"):
-                failures[f"{case.get('classname')}.{case.get('name')}"] = "\n".join(
-                    failure.get("message") for failure in case.iter("failure")
+                results[f"{case.get('classname')}.{case.get('name')}"] = Result(
+                    _messages(case, "failure"), _messages(case, "skipped")
                 )
-        return failures, output
+        # A program can crash after its last test.
+        if status != 0 and results and not any(result.failure for result in results.values()):
+            last = list(results)[-1]
+            output = self._outputs[path]
+            results[last] = Result(f"{path.name} ended with the status {status}:\n{output}")
+        return results
+
+
+def _messages(case: ElementTree.Element, kind: str) -> str:
+    """Returns the messages of a test case's elements of this kind, one per line."""
+    return "\n".join(element.get("message", kind) for element in case.iter(kind))
 
 
 @pytest.fixture(scope="session")

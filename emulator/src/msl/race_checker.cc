@@ -187,9 +187,12 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
     }
   }
   if (dispatch_->host_writes == nullptr) return;
+  // The accessed bytes of the word follow one another.
+  const uintptr_t first = word + __builtin_ctz(record.bytes),
+                  last = word + 31 - __builtin_clz(record.bytes);
   for (const auto &[begin, end] : *dispatch_->host_writes) {
-    if (word + 4 <= reinterpret_cast<uintptr_t>(begin) ||
-        word >= reinterpret_cast<uintptr_t>(end))
+    if (last < reinterpret_cast<uintptr_t>(begin) ||
+        first >= reinterpret_cast<uintptr_t>(end))
       continue;
     failure_ = Text(
         "the host wrote to %s after the commit of the command buffer in which "

@@ -276,6 +276,15 @@ void HostWritesInFlight(bool right) {
   torch::mps::synchronize();
 }
 
+void HostWritesBetweenBytesInFlight(bool right) {
+  at::Tensor x = Ready(), y = Ready();
+  auto *contents = static_cast<uint8_t *>([BufferOf(x) contents]);
+  EncodeOn(StreamBuffer(), "copy_even_bytes", {BufferOf(x), BufferOf(y)});
+  CommitInQueue();
+  contents[right ? 13 : 12] ^= 1;
+  torch::mps::synchronize();
+}
+
 void ThreadgroupMemoryTooShort(bool right) {
   at::Tensor x = Ready();
   id<MTLComputeCommandEncoder> encoder = [StreamBuffer() computeCommandEncoder];
@@ -355,6 +364,7 @@ const std::map<std::string, void (*)(bool right)> kCases = {
     {"blit of a buffer that Metal does not track", BlitOfUntrackedBuffer},
     {"fence that no encoder has updated", FenceOfALoop},
     {"host writes to a buffer in flight", HostWritesInFlight},
+    {"host writes to a byte in flight", HostWritesBetweenBytesInFlight},
     {"threadgroup memory too short", ThreadgroupMemoryTooShort},
     {"encoder beside torch's own", EncoderBesideTorchs},
     {"buffer released without retained references", UnretainedBuffer},

@@ -45,6 +45,11 @@ kernel void reverse(device const float *x, device float *y,
   y[i] = x[63 - i];
 }
 
+kernel void copy_even_bytes(device const uchar *x, device uchar *y,
+                            uint i [[thread_position_in_grid]]) {
+  y[2 * i] = x[2 * i];
+}
+
 kernel void through_threadgroup(device float *x, threadgroup float *s,
                                 uint t [[thread_position_in_threadgroup]]) {
   s[t] = x[t];
