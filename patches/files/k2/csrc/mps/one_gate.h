@@ -28,7 +28,7 @@ namespace k2 {
 struct ReadsNothing {};
 
 // A function of k2 that runs on the host of mps waits for the GPU before each
-// of its loops.  While an OneGate exists, only the first of these waits takes
+// of its loops.  While a OneGate exists, only the first of these waits takes
 // place, because nothing gives the GPU work during the function.  A function
 // that does give the GPU work, by a kernel or by a tensor, waits again.
 //
@@ -38,7 +38,7 @@ struct ReadsNothing {};
 //
 // An OneGate has an effect only in its own thread.  OneGates can be nested.  An
 // inner OneGate waits again if its memory is not idle.  On other devices, and
-// in a build without K2_WITH_MPS, an OneGate does nothing.
+// in a build without K2_WITH_MPS, a OneGate does nothing.
 class OneGate {
  public:
 #if K2_WITH_MPS
