@@ -81,7 +81,7 @@ def test_costs_of_metal_are_those_of_the_model():
 
 def test_the_random_bits_of_swoosh_are_those_of_the_kernel():
     text = " ".join((ROOT / "docs/kernels.md").read_text(encoding="utf-8").split())
-    [stated] = re.findall(r"(\d+) are for the rounding, .{,70}? and (\d+) for dropout", text)
+    [stated] = re.findall(r"random bits: (\d+) for the rounding, and (\d+) for dropout", text)
     dropout = kernel_sources.enumerators("swoosh.h")["kSwooshDropoutBits"]
     assert tuple(map(int, stated)) == (32 - dropout, dropout)
 
