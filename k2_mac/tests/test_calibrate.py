@@ -182,6 +182,13 @@ def test_without_a_file_for_costs_calibrate_fails():
     assert "K2_MPS_COSTS is empty" in found.stderr
 
 
+def test_a_dry_run_needs_no_file_for_costs(monkeypatch):
+    monkeypatch.setenv("K2_MPS_COSTS", "")
+    monkeypatch.setattr(calibrate, "_time", lambda call: 1e6)
+    monkeypatch.setattr(sys, "argv", ["calibrate", "--dry-run"])
+    assert calibrate.main() == 0
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has another folder for caches")
 def test_the_costs_are_in_the_users_folder_for_caches(monkeypatch, tmp_path):
     monkeypatch.delenv("K2_MPS_COSTS", raising=False)
