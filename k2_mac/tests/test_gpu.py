@@ -23,6 +23,15 @@ def test_the_widest_type_of_the_device():
     assert torch.zeros(1, dtype=gpu.double(), device=MPS).dtype == torch.float32
 
 
+@pytest.mark.parametrize("nccl, gloo", [(True, False), (False, True), (False, False)])
+def test_gloo_takes_the_place_of_nccl(monkeypatch, nccl, gloo):
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
+    monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: gloo)
+    assert gpu.is_nccl_available() == (nccl or gloo)
+    monkeypatch.setattr(gpu, "_on_mps", lambda: False)
+    assert gpu.is_nccl_available() == nccl
+
+
 # GradScaler passes all of its arguments on.  torch.get_autocast_gpu_dtype is written in C.
 SAME_ARGUMENTS = sorted(
     name
