@@ -21,6 +21,8 @@ def test_the_changes_can_be_shown_and_made_by_patch(command, python, tmp_path):
 
 def test_the_summary_names_what_stays_with_its_line(command):
     files = {
+        # The program imports no package of this name.
+        "__init__.py": "import torch\ntorch.cuda.Event()\n",
         "main.py": "from pack import (  # several\n    one,\n)\nimport pack.two\n",
         "pack/__init__.py": "",
         "pack/one.py": "def f():\n    import torch\n    return torch.cuda.Stream()\n",
