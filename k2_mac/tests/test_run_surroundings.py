@@ -1,5 +1,7 @@
 """`python -m k2_mac.run` without k2, with CUDA, and with a torch for CUDA."""
 
+import importlib.util
+
 from k2_mac import run
 from k2_mac.tests.programs import write
 from k2_mps_tests.running import ran
@@ -57,3 +59,5 @@ def test_a_torch_for_cuda_on_a_machine_without_cuda(project, tmp_path, monkeypat
     program = "from k2_mac import run; print(run.has_cuda())"
     assert project("project", {}, "-c", program).stdout == "False\n"
     assert not run.has_cuda()  # a torch without CUDA
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not run.has_cuda()  # no torch
