@@ -58,7 +58,7 @@ def _assert_as_torch(log_probs, targets, *lengths, **options):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("zero_infinity", [False, True])
-@pytest.mark.parametrize("blank", [0, 3, NUM_SYMBOLS - 1])
+@pytest.mark.parametrize("blank", [0, 1, 3, NUM_SYMBOLS - 1])
 def test_the_results_are_torchs(blank, zero_infinity, reduction):
     options = {"blank": blank, "reduction": reduction, "zero_infinity": zero_infinity}
     log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
