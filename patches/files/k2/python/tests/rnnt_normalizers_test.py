@@ -62,6 +62,22 @@ class TestRnntNormalizers(unittest.TestCase):
             for a, b in zip(found, expected):
                 assert (a - b).norm() < 1e-4 * b.norm(), (scale, device)
 
+    def test_terms_that_underflow(self):
+        # The largest term is a normal number.  The other terms are not, but
+        # their sum is 200 times the largest term.
+        self.symbols = torch.ones(1, 1, dtype=torch.int64)
+        lm, am = torch.zeros(1, 2, 500), torch.zeros(1, 2, 500)
+        lm[:, :, 1:], am[:, :, 0] = -88, -87
+        cpu = torch.device('cpu')
+        expected = self.losses(lm, am, cpu, torch.float64)
+        torch.set_flush_denormal(True)  # as most GPUs do
+        try:
+            found = self.losses(lm, am, cpu, torch.float32)
+        finally:
+            torch.set_flush_denormal(False)
+        for a, b in zip(found, expected):
+            assert (a - b).norm() < 1e-4 * b.norm()
+
     def test_autocast(self):
         lm, am = self.make(4)
         for device in self.devices:
