@@ -177,10 +177,10 @@ def facts() -> Facts:
     import torch
     import _k2
     mps = torch.backends.mps
-    has_mps, device = bool(_k2.version.with_mps), mps.is_available()
-    return Facts(this_system(), str(torch.__version__), has_mps,
-                 mps.is_built(), device,
-                 _pointer_problem() if has_mps and device else '')
+    device = mps.is_available()
+    return Facts(this_system(), str(torch.__version__),
+                 bool(_k2.version.with_mps), mps.is_built(), device,
+                 _pointer_problem() if device else '')
 
 
 def _pointer_problem() -> str:
