@@ -177,8 +177,10 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         (MODE, COPY.format("copy")),
         (MODE, f"{BLOB}GIT binary patch\nliteral 1\n"),
         (MODE, f"{BLOB}Binary files a/x and b/x differ"),
-        # A last line without a line end, a patch that changes nothing, and a NUL byte.
+        # A last line without a line end, an empty line at the end, a patch that changes nothing,
+        # and a NUL byte.
         ("+++ b/not/a/header\n", "+++ b/not/a/header"),
+        ("+++ b/not/a/header\n", "+++ b/not/a/header\n\n"),
         (GOOD[GOOD.index("New-files") :], "\n---\n"),
         ("+drei", "+dr\0ei"),
     ],
