@@ -32,7 +32,10 @@ def test_the_branch_is_moved_to_a_rebased_branch(sandbox, k2, move):
     git(k2, "fetch", "--quiet", sandbox.upstream.as_uri(), onto)
     support.shell(k2, f"onto={onto} pin={sandbox.pin}; {MOVES[move]}")
     before = patches(sandbox)
-    assert f"next: k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
+    status = sandbox.ok("status")
+    # git has made the series' commits again.  They do not count as commits of the user.
+    assert f"git has rebased branch k2-mps onto {onto[:12]}\n" in status
+    assert f"next: k2mps export --onto {onto[:12]}\n" in status
     assert f"next: k2mps export --onto {onto[:12]};" in sandbox.fails(1, "export")
     assert f"k2mps export --onto {onto[:12]} makes" in sandbox.fails(1, "apply")
     assert patches(sandbox) == before
