@@ -1,5 +1,7 @@
 """The errors of cmake, ninja, compilers and linkers that `k2mps build` shows."""
 
+import re
+
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.stand_in import answer, build, fails, trees
 
@@ -60,9 +62,20 @@ def test_an_error_of_the_linker_is_shown(buildable):
     assert "Missing()" in message
 
 
+def add_step(sandbox, command):
+    """Adds a step, which runs a command of the shell, to the build."""
+    sandbox.ok("apply")
+    step = f'add_custom_command(OUTPUT x.cc COMMAND sh -c "{command}" VERBATIM)\n'
+    path = sandbox.checkout / "CMakeLists.txt"
+    path.write_text(f"{path.read_text()}{step}target_sources(_k2 PRIVATE x.cc)\n")
+
+
 def test_a_full_disk_in_a_step_is_reported(buildable):
-    buildable.ok("apply")
-    full = 'add_custom_command(OUTPUT x.cc COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)\n'
-    path = buildable.checkout / "CMakeLists.txt"
-    path.write_text(f"{path.read_text()}{full}target_sources(_k2 PRIVATE x.cc)\n")
+    add_step(buildable, "cat /dev/zero > /dev/full")
     assert "No space left on device" in fails(buildable, 34)
+
+
+def test_the_output_of_a_step_that_names_no_error_is_shown_from_its_first_line(buildable):
+    add_step(buildable, "echo first; echo not FAILED: this; exit 3")
+    message = fails(buildable, 34)
+    assert re.search(r"^ *first\n *not FAILED: this$", message, re.MULTILINE), message
