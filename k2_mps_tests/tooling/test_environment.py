@@ -25,6 +25,12 @@ def test_a_build_for_a_mac_can_have_another_torch():
     assert pins.Torch("2.13.0", ("2.13.0",)).default_for(mac=True) == "2.13.0"
 
 
+def test_a_folder_that_is_no_environment_is_named(tmp_path):
+    (tmp_path / ".venv").mkdir()
+    with pytest.raises(errors.RequirementMissingError, match=r"\.venv is not a virtual environ"):
+        environment.Environment(Project(tmp_path)).version_of("torch")
+
+
 PYPROJECT = """\
 [project]
 name = "x"
