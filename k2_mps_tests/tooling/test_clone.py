@@ -3,6 +3,7 @@
 import os
 import pty
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -120,6 +121,26 @@ def test_an_empty_variable_names_no_checkout(sandbox):
 def test_what_is_in_the_way_of_the_clone_is_named(sandbox, script):
     support.shell(sandbox.root, script)
     assert "next: move away what is there, then " in sandbox.fails(1, "apply")
+
+
+# A git whose clones find the disk full.
+FULL = f"""\
+#!/bin/sh
+case " $* " in *" clone "*)
+  echo "fatal: write error: No space left on device" >&2
+  exit 128
+esac
+exec {shutil.which("git")} "$@"
+"""
+
+
+def test_a_full_disk_is_not_taken_for_a_network_that_fails(sandbox, tmp_path):
+    support.write(tmp_path, {"bin/git": FULL})
+    (tmp_path / "bin/git").chmod(0o755)
+    path = os.pathsep.join([f"{tmp_path}/bin", os.environ["PATH"]])
+    message = sandbox.fails(1, "apply", env={"PATH": path})
+    assert "no space left while running git clone" in message
+    assert "next: free some space" in message
 
 
 def test_the_progress_of_a_clone_counts_objects(sandbox):
