@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from k2mps.build import doctor
 
+from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.stand_in import CPU, answer, bare_path, fails
 
 
@@ -48,3 +50,14 @@ def test_root_installs_what_is_missing(buildable, tmp_path, works):
     else:
         assert result.returncode == 30
         assert "Unable to locate" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "versions, newest", [(["9", "13"], 13), (["12", "13-win32"], 12), ([], 12)]
+)
+def test_the_newest_gcc_has_the_headers_of_objective_c(tmp_path, monkeypatch, versions, newest):
+    """Compilers for other systems can have versions that are no numbers."""
+    support.write(tmp_path, {f"linux-gnu/{version}/libgcc.a": "" for version in versions})
+    monkeypatch.setattr(doctor, "Path", lambda path: tmp_path)
+    packages = [check.package for check in doctor._emulated()]
+    assert f"libobjc-{newest}-dev" in packages
