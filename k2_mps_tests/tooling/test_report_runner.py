@@ -20,7 +20,7 @@ import os, sys, time
 from k2_mps_tests.report import items
 
 def bad():
-    print("the reason")
+    os.write(1, b"the reason\\n")  # A crash would lose what is in a buffer.
     if os.environ["HOW"] == "abort":
         os.abort()
     if os.environ["HOW"] == "hang":
@@ -64,7 +64,13 @@ def test_an_item_that_fails_costs_only_itself(tmp_path, how, verdict, reason):
         "task",
         [sys.executable, "program.py"],
         is_series=True,
-        variables={"HOW": how, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
+        variables={
+            "HOW": how,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONFAULTHANDLER": "1",
+            # items.py itself flushes what it prints.
+            "PYTHONUNBUFFERED": "",
+        },
     )
     limit = 5 if how == "hang" else 120
     said = []
