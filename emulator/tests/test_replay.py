@@ -5,6 +5,7 @@ NVIDIA GPU.
 """
 
 import json
+import os
 import subprocess
 import sys
 
@@ -246,6 +247,13 @@ def test_a_recording_has_what_the_cpu_writes(extension, tmp_path):
 def test_a_recording_needs_an_empty_folder(recorded):
     with pytest.raises(FileExistsError, match="is not empty"):
         with mps_emulator.record(recorded):
+            pass
+
+
+def test_an_error_may_name_any_path(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RuntimeError, match="caf\ufffd: Not a directory"):
+        with mps_emulator.record(tmp_path / os.fsdecode(b"file/caf\xe9")):
             pass
 
 
