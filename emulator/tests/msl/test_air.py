@@ -4,7 +4,7 @@ import air
 import numpy as np
 import pytest
 from metal import CompileError, Fatal, floats, uint
-from mps_emulator.msl.air import metallib, module
+from mps_emulator.msl.air import metallib, module, threadgroup_variables
 from mps_emulator.msl.errors import ToolError
 from mps_emulator.msl.toolchain import find_clang
 
@@ -78,6 +78,15 @@ def test_a_kernel_runs(metal):
     x, s = floats(1, -2, 3), floats(2)
     metal.load(air.metallib({"scale": air.SCALE}), ["scale"]).run("scale", [x, s], 3, 2)
     assert x.tolist() == [2, 4, 6]
+
+
+def test_the_cache_may_be_on_another_file_system(metal, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPS_EMULATOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", "/dev/shm")  # this is memory, and so never on a disk
+    x = floats(0)
+    # This process must not have loaded the library before.
+    run(metal, kernel(POINTER + "store float 7.0, ptr addrspace(1) %p"), x, 1, 1)
+    assert x.tolist() == [7] and list(tmp_path.glob("air-*.bc"))
 
 
 def test_a_function_of_vectors_works_for_each_component(metal):
@@ -194,6 +203,22 @@ def test_threadgroup_memory_is_poison_before_a_write(metal):
     x = floats(0)
     run(metal, text, x, 1, 1)
     assert x.view(np.uint8).tolist() == [0xC7] * 4
+
+
+@pytest.mark.parametrize(
+    "type, size",
+    [
+        ("[32 x float]", 128),
+        ("<3 x half>", 8),
+        ("{ i8, [2 x float] }", 12),
+        ("<{ i8, [2 x float] }>", 9),
+        ("[2 x { i32, i8 }]", 16),
+    ],
+)
+def test_the_size_of_threadgroup_memory(type, size):
+    text = kernel("", f"@shared = internal addrspace(3) global {type} undef, align 16")
+    read = module.Module(module.disassemble(air.bitcode(text), find_clang()))
+    assert threadgroup_variables.size(read) == size
 
 
 @pytest.fixture
