@@ -45,6 +45,19 @@ MESSAGES = {
         "                     ^\n"
         "1 error generated.\n",
     ),
+    "template parameters without an end": (
+        "template <typename T;\n",
+        "program_source:3:20: error: expected a qualified name after 'typename'\n"
+        "template <typename T;\n"
+        "                   ^\n"
+        "program_source:3:21: error: expected ',' or '>' in template-parameter-list\n"
+        "template <typename T;\n"
+        "                    ^\n"
+        "program_source:3:21: error: declaration does not declare anything\n"
+        "template <typename T;\n"
+        "                    ^\n"
+        "3 errors generated.\n",
+    ),
     "carriage returns": (
         "kernel void k(device float *a) {\r\n  a[0] = nothing;\r\n}\r\n",
         "program_source:4:10: error: use of undeclared identifier 'nothing'\n"
@@ -59,6 +72,11 @@ MESSAGES = {
 def test_messages(metal, what):
     text, expected = MESSAGES[what]
     assert metal.refusal(text) == expected
+
+
+def test_an_array_without_a_size_in_the_first_line(metal):
+    diagnostics = metal.refusal("constant int a[], b[] = {1};\n", header="")
+    assert diagnostics.startswith("program_source:1:14: error: definition of variable with array")
 
 
 def test_notes(metal):
