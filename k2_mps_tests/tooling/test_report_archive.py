@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from k2_mps_tests.report import __main__ as program
 from k2_mps_tests.report import names
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.reporting import archived, report, user_variables
@@ -67,3 +68,16 @@ def test_ctrl_c_leaves_an_archive_and_says_so(project, tmp_path, number):
     assert "interrupted; the file is useful as it is" in said
     text = archived(project)["report.txt"]
     assert "machine" in text and "1 ok, 1 interrupted" in text
+
+
+def test_a_second_ctrl_c_cannot_prevent_the_archive():
+    before = {number: signal.getsignal(number) for number in program._SIGNALS}
+    try:
+        with pytest.raises(program._Interrupted):
+            program._interrupt(signal.SIGINT, None)
+        after = {number: signal.getsignal(number) for number in before}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert set(after) >= {signal.SIGINT, signal.SIGTERM}
+    assert set(after.values()) == {signal.SIG_IGN}
