@@ -85,7 +85,10 @@ def test_an_item_that_fails_costs_only_itself(tmp_path, how, verdict, reason):
     assert record.verdicts["step", "task: last"]["answer"] == "three"
     assert [line["measured"] for line in record.measured] == [{"number": 3}]
     assert how == "validate" or "the reason" in pages.text(record, "title")
-    assert "the reason" in pages.page(record, "title")
+    page = pages.page(record, "title")
+    assert "the reason" in page
+    for element in ("details", "table"):
+        assert page.count(f"<{element}") == page.count(f"</{element}>") > 0
     # The record can be read again, and nothing is left to do.
     again = Record(tmp_path / "record.jsonl", "commit")
     assert list(again.verdicts) == list(record.verdicts)
