@@ -124,6 +124,17 @@ def test_two_processes_learn_what_one_does_with_the_whole_batch(run, tmp_path):
     assert max(differences) < (TOLERANCE["ctc"] if sys.platform == "darwin" else 4e-4)
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_each_weight_of_a_model_has_a_gradient(monkeypatch, name):
+    """A model can learn even if the loss does not reach some of its weights."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module(name)
+    model = example.Model()
+    example.loss_of(model, example.speech.make_batch(0, 2), done=1.0).backward()
+    weights = dict(model.named_parameters())
+    assert weights and [name for name, weight in weights.items() if weight.grad is None] == []
+
+
 @pytest.mark.parametrize("local_rank", [None, 1])
 @pytest.mark.parametrize("device, chosen", [("cpu", False), ("cuda", True), ("mps", True)])
 def test_each_process_chooses_its_gpu(monkeypatch, device, chosen, local_rank):
