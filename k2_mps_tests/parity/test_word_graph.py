@@ -23,6 +23,16 @@ def _log_probs(num_streams, num_frames):
     return (2 * torch.randn(num_streams, num_frames, NUM_TOKENS + 1)).log_softmax(-1)
 
 
+def test_a_path_ends_where_a_word_ends():
+    graph = word_graph(50, 6, 2)
+    source, target, label, _ = graph.arcs.values().T.tolist()
+    # A word ends in a state with an odd number.  After blanks, the path is in the state before.
+    ends = {target[arc] for arc, word in enumerate(graph.aux_labels.tolist()) if word > 0}
+    assert len(ends) == 50
+    final = {state for state, each in zip(source, label) if each == -1}
+    assert final == ends | {state - 1 for state in ends}
+
+
 @pytest.mark.parametrize("max_active", [500, 10_000])
 def test_a_batch(graph, max_active):
     log_probs = _log_probs(2, 24)
