@@ -183,6 +183,12 @@ def test_the_accuracy_of_a_nan_is_wrong(metal, monkeypatch, log_semiring, number
     assert not accuracy.run(lattices=8, seed=1, max_frames=300).is_right()
 
 
+def test_the_problems_of_accuracy_have_many_beams():
+    generator = torch.Generator().manual_seed(1)
+    beams = [accuracy.problem(generator, 30)[3] for _ in range(20)]
+    assert 1 <= min(beams) < 5 and 25 < max(beams) <= 30
+
+
 def test_accuracy(metal):
     """A short run of `python -m k2_mps_tests.parity.accuracy`."""
     worst = accuracy.run(lattices=48, seed=1, max_frames=300)
