@@ -138,10 +138,10 @@ class _JoinerInput(torch.autograd.Function):
 def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     '''Return whether the kernels take these arguments of do_rnnt_pruning().
 
-    The kernels take tensors on mps of the dtypes and shapes that
-    do_rnnt_pruning() documents, if no tensor is empty.
+    The kernels take tensors on mps of the dtypes that do_rnnt_pruning()
+    documents, if no tensor is empty.  do_rnnt_pruning() checks the shapes.
     '''
-    if lm.device.type != 'mps' or lm.dtype not in DTYPES or lm.ndim != 3:
+    if lm.device.type != 'mps' or lm.dtype not in DTYPES:
         return False
     B, T, s_range = ranges.shape
     # The backward kernel has a threadgroup for each row of lm and a simdgroup
@@ -149,8 +149,7 @@ def in_metal(am: torch.Tensor, lm: torch.Tensor, ranges: torch.Tensor) -> bool:
     threads = (_BACKWARD_THREADS * (B * lm.shape[1] + 1)
                + _SIMD_WIDTH * B * T)
     return (am.device == ranges.device == lm.device
-            and ranges.dtype == torch.int64 and am.ndim == 3
-            and am.shape[:2] == (B, T) and lm.shape[0] == B
+            and ranges.dtype == torch.int64
             and ranges.numel() != 0 and am.numel() != 0 and lm.numel() != 0
             and max(B * T * s_range, threads) <= MOST)
 
