@@ -330,6 +330,13 @@ def test_a_missing_file_is_refused(patches, path):
     refuses(patches, "does not exist")
 
 
+def test_a_marker_of_a_conflict_without_its_end_is_text(patches):
+    (patches / CMAKE).write_text("<<<<<<< ours\n||||||| base\n")
+    patch_folder.load(patches)
+    (patches / CMAKE).write_text("<<<<<<< ours\n||||||| base\n>>>>>>> theirs\n")
+    refuses(patches, "mps.cmake:1: a merge conflict")
+
+
 def test_a_new_file_of_two_patches_is_refused(patches):
     text = (patches / NEW).read_text()
     (patches / NEW).write_text(text.replace("New-files:\n", "New-files:\n\tcmake/mps.cmake\n"))
