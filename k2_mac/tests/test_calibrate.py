@@ -158,6 +158,11 @@ def test_a_damaged_file_is_a_warning(tmp_path):
         assert f"k2 cannot read the costs in {path}" in found.stderr
 
 
+def test_a_machine_that_was_not_measured_is_no_warning(tmp_path):
+    found = _python(tmp_path / "missing.json", "-W", "error", "-c", "import k2")
+    assert found.returncode == 0, found.stderr
+
+
 @pytest.mark.parametrize("text", ["", "[", "[]", "\xff"])
 def test_calibrate_replaces_a_damaged_file(tmp_path, monkeypatch, text):
     path = tmp_path / "costs.json"
