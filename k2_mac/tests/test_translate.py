@@ -254,6 +254,7 @@ def test_features_are_computed_on_the_cpu_and_go_back():
     found = translate.features(Fbank(), x, chunk=3)
     assert found.device == MPS and found.tolist() == [2, 2]
     assert [one.device for one in translate.features(Fbank(), [x, x])] == [MPS, MPS]
+    assert [one.device for one in translate.features(Fbank(), [x.cpu(), x])] == [MPS, MPS]
     assert translate.features(Fbank(), x.cpu()).device == torch.device("cpu")
     assert translate.features_device(MPS) == torch.device("cpu")
     assert translate.features_device("cuda") == torch.device("cpu")
