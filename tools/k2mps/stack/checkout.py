@@ -25,7 +25,7 @@ BRANCH = "k2-mps"
 BRANCH_REF = f"refs/heads/{BRANCH}"
 # Matches only the name of the branch.  The brackets make it a pattern.  Without a pattern, `git
 # rev-parse --branches` would list only branches whose names begin with "k2-mps/".
-_BRANCH_PATTERN = "k2-mp[s]"
+_BRANCH_PATTERN = f"[{BRANCH[0]}]{BRANCH[1:]}"
 
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
