@@ -191,7 +191,8 @@ def main() -> int:
                 bad.append(commit.subject)
             count += 1
     except errors.K2mpsError as error:
-        print(error)
+        # The tool finds the reason in these lines, see `Program.run`.
+        print("error: " + str(error).replace("\n", "\n  "))
         return error.exit_code
     print(f"{len(bad)} of {count} commits fail" + "".join(f"; {subject}" for subject in bad))
     return bool(bad)
