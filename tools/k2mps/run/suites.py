@@ -68,7 +68,7 @@ class Suite:
         return self.name + file + (" (emulated)" if self.device.emulated else "")
 
     @property
-    def of_logs(self) -> str:
+    def log_name(self) -> str:
         """The name of the suite's files in build/tests, without their suffixes."""
         return f"{self.name}-{Path(self.file).stem}" if self.file else self.name
 
@@ -189,13 +189,13 @@ def run(
     project, reporter = environment.project, environment.reporter
     folder = project.build_root / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    junit_file = folder / f"{suite.of_logs}.xml"
+    junit_file = folder / f"{suite.log_name}.xml"
     junit_file.unlink(missing_ok=True)
     target = suite.tests.replace("{k2}", str(built.checkout)) if built else suite.tests
     without_k2 = suite.on_k2 and not built
     options = _options(suite, project.root, target, without_k2, arguments)
     started = time.monotonic()
-    log = folder / f"{suite.of_logs}.log"
+    log = folder / f"{suite.log_name}.log"
     with reporter.task(f"testing {suite.title}", log) as update:
 
         def follow(line: str) -> None:
@@ -419,7 +419,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
         raise errors.CheckFailedError(
             f"failures in {', '.join(suite.name for suite in failed)}",
             next_command=f"k2mps test {failed[0].name}; the whole output is in"
-            f" build/tests/{failed[0].of_logs}.log",
+            f" build/tests/{failed[0].log_name}.log",
         )
 
 

@@ -241,9 +241,9 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     advice = (
         f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
-    of_upstream = upstream.below_series(checkout, pin.commit, merge.parents[1])
-    if of_upstream:
-        onto = of_upstream[-1][:12]
+    upstream_commits = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    if upstream_commits:
+        onto = upstream_commits[-1][:12]
         advice = f"{rebase} {onto} {BRANCH}, then k2mps export --onto {onto}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",
