@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from k2mps.build import builder
-from k2mps.build.builder import Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
+from k2mps.build.request import Request
 from k2mps.cli.console import Console
 from k2mps.core import errors, project, replacement
 from k2mps.run import suites

@@ -4,8 +4,8 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 

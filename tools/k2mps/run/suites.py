@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build import builder
-from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built, Request
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 from k2mps.run import program

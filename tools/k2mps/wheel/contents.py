@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import provenance, toolchain
-from k2mps.build.builder import RUN_HOOK, TORCH_VERSION, Built
+from k2mps.build.builder import RUN_HOOK, TORCH_VERSION
 from k2mps.build.doctor import Device
+from k2mps.build.request import Built
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
