@@ -361,7 +361,7 @@ class Model:
         logits = self.joiner(x, x, project_input=False)
         return k2.rnnt_loss_pruned(logits=logits.float(), symbols=self.symbols)
 """
-OF_OTHERS = {
+SHARED_LOGITS = {
     "used again": ("return k2", "y = logits.sum()\n        return k2"),
     "made by another layer": ("self.joiner(", "self.softmax("),
     "made twice": ("        return", "        logits = self.joiner(x, x)\n        return"),
@@ -377,8 +377,8 @@ def test_a_loss_is_made_in_place_only_on_demand():
     assert rules.change(TRANSDUCER).tree is None
 
 
-@pytest.mark.parametrize("name", OF_OTHERS)
+@pytest.mark.parametrize("name", SHARED_LOGITS)
 def test_a_loss_stays_if_other_code_may_use_its_logits(name):
-    old, new = OF_OTHERS[name]
+    old, new = SHARED_LOGITS[name]
     assert TRANSDUCER.count(old) == 1
     assert rules.change(TRANSDUCER.replace(old, new), in_place=True).tree is None
