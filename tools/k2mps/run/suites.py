@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.build import builder
+from k2mps.build import build_tree, builder
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.build.request import Built, Request
@@ -269,7 +269,7 @@ def _options(
     options += suite.arguments
     if without_k2:
         options += ["-p", _WITHOUT_K2]
-    processes = builder.fitting_jobs() if suite.spread else 1
+    processes = build_tree.fitting_jobs() if suite.spread else 1
     # If the user gives options, one process runs the tests, because the user probably runs only
     # a few tests, or wants to see the output of the tests.
     if processes > 1 and not arguments:

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import provenance, toolchain
-from k2mps.build.builder import RUN_HOOK, TORCH_VERSION
+from k2mps.build.build_tree import TORCH_VERSION
+from k2mps.build.builder import RUN_HOOK
 from k2mps.build.doctor import Device
 from k2mps.build.request import Built
 from k2mps.core.pins import Upstream
