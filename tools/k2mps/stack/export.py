@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.stack import extraction, upstream
+from k2mps.stack import extraction, unfinished, upstream
 from k2mps.stack.advice import checkout_of_branch, rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_patches, pick
@@ -32,12 +32,12 @@ def export(
       The plan of the written files, and the pin.
     """
     with begin(project, checkout) as transaction:
-        checkout.check_at_rest()
+        unfinished.check_at_rest(checkout)
         pin = transaction.pin
         if onto and onto != pin.commit:
             pin = upstream.pin_at(checkout, pin, onto)
         commits = exportable(transaction, pin)
-        checkout.check_at_rest(checkout.changed_files().edited)
+        unfinished.check_at_rest(checkout, checkout.changed_files().edited)
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
