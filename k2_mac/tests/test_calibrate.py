@@ -150,8 +150,8 @@ def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
 
 def test_a_damaged_file_is_a_warning(tmp_path):
     path = tmp_path / "costs.json"
-    of_nothing = json.dumps({platform.node(): {"costs": {"ctc_loss": {}}}})
-    for text in ("", "[", of_nothing):
+    empty_costs = json.dumps({platform.node(): {"costs": {"ctc_loss": {}}}})
+    for text in ("", "[", empty_costs):
         path.write_text(text)
         found = _python(path, "-c", "import k2; print(k2.__name__)")
         assert found.stdout.strip() == "k2"

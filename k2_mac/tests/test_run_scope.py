@@ -136,8 +136,8 @@ IN_PLACE = """def loss(joiner, x):
 
 def test_a_process_of_a_changed_program_may_ask_for_losses_in_place(command, tmp_path):
     """The process has the variable, whose value says that no loss is in place."""
-    of_parent = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
-    told = command({"main.py": IN_PLACE}, "--in-place", "main.py", K2_MAC_RUN=of_parent).stderr
+    variable = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
+    told = command({"main.py": IN_PLACE}, "--in-place", "main.py", K2_MAC_RUN=variable).stderr
     assert "1 k2.rnnt_loss_pruned" in told
 
 

@@ -109,8 +109,8 @@ def test_a_tensor_of_float64_is_made_on_the_cpu_only():
         assert make(x.sum, dtype=torch.double).dtype == dtype
         assert make(torch.tensor, numpy.ones(2), device=device).dtype == dtype
     assert make(torch.zeros, 2, dtype=torch.int64, device=MPS).dtype == torch.int64
-    of_float64 = numpy.ones(2)
-    assert make(torch.tensor, of_float64, dtype=torch.int64, device=MPS).dtype == torch.int64
+    array = numpy.ones(2)
+    assert make(torch.tensor, array, dtype=torch.int64, device=MPS).dtype == torch.int64
 
 
 def test_a_tensor_of_float64_on_the_default_device():

@@ -106,7 +106,7 @@ EVERYTHING_WRONG = dataclasses.replace(
     torch_has_mps=False,
     device=False,
 )
-OF_ROSETTA = mac(machine="x86_64", translated=True)
+ROSETTA = mac(machine="x86_64", translated=True)
 ARM64 = "a Python for arm64"
 OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
 
@@ -114,7 +114,7 @@ OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
 @pytest.mark.parametrize(
     "facts, problem, remedy",
     [
-        (OF_ROSETTA, "for Intel processors, run by Rosetta", ARM64),
+        (ROSETTA, "for Intel processors, run by Rosetta", ARM64),
         (mac(machine="x86_64"), "for Intel processors;", ARM64),
         (EVERYTHING_WRONG, "for Intel processors", ARM64),
         (mac(version="13.6.9"), "This is macOS 13.6.9", "Update macOS"),

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from k2mps.build import builder, doctor, environment
+from k2mps.build.request import Request
 from k2mps.core import project
 from k2mps.stack import checkout
 
@@ -29,7 +30,7 @@ def test_a_build_from_nothing_can_be_imported(buildable):
 def test_the_progress_names_the_file_of_ninjas_last_step(buildable):
     buildable.ok("apply")
     here = environment.Environment(project.Project(buildable.root), progress := support.Progress())
-    builder.build(here, checkout.Checkout(buildable.checkout), builder.Request(doctor.Device.CPU))
+    builder.build(here, checkout.Checkout(buildable.checkout), Request(doctor.Device.CPU))
     assert {name for _, total, name in progress.steps if total == 3} >= {"answer.cc.o"}
 
 
@@ -38,7 +39,7 @@ def test_the_origin_says_whether_kernels_were_to_be_compiled(buildable, monkeypa
     buildable.ok("apply")
     here = environment.Environment(project.Project(buildable.root))
     for asked in (False, True):
-        request = builder.Request(doctor.Device.CPU, metallib=asked)
+        request = Request(doctor.Device.CPU, metallib=asked)
         built = builder.build(here, checkout.Checkout(buildable.checkout), request)
         assert built.origin["metallib"] is asked
 

@@ -167,6 +167,7 @@ def test_every_dependency_is_pinned_to_one_version():
 
 def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     from k2mps.build import builder
+    from k2mps.build.request import Built
 
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
@@ -174,7 +175,7 @@ def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     hook = made.project.root / "k2_mac"
     support.write(hook, {"k2_mac_run.pth": "import sys; sys.hooked = 'and hooked'\n"})
     version = "1.24.4+cpu.torch2.13.0"
-    built = builder.Built(tmp_path, tmp_path, (python, library), 0, version)
+    built = Built(tmp_path, tmp_path, (python, library), 0, version)
     builder.register(made, dataclasses.replace(built, version="1.24.3"))
     builder.register(made, built)
     target = made.site_packages / "k2mps-build.pth"

@@ -7,7 +7,7 @@ import sys
 import types
 
 import pytest
-from k2mps.build import builder, doctor
+from k2mps.build import build_tree, doctor
 from k2mps.build.environment import Environment
 from k2mps.cli import command_line
 from k2mps.cli.session import Session
@@ -80,7 +80,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
 def test_a_suite_that_only_looks_successful_is_broken(
     environment, monkeypatch, text, spread, reason
 ):
-    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(build_tree, "fitting_jobs", lambda: 2)
     result = run(environment, text, spread=spread)
     assert reason in result.broken
     assert not result.ok
@@ -89,7 +89,7 @@ def test_a_suite_that_only_looks_successful_is_broken(
 @pytest.fixture
 def two_processes(monkeypatch):
     """Makes suites run in two processes, even if this test runs in a process of pytest-xdist."""
-    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(build_tree, "fitting_jobs", lambda: 2)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
 
 

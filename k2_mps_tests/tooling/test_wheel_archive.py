@@ -30,7 +30,7 @@ def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
     return failure.value.why
 
 
-def of_folder(path: Path) -> Path:
+def read_folder(path: Path) -> Path:
     return write_index(path.parent)
 
 
@@ -69,7 +69,7 @@ def test_a_damaged_archive_is_one_error(empty, good, name):
 @pytest.mark.parametrize("content", [b"{", b"null", b'{"built": "native"}', None])
 def test_a_wheel_without_an_origin_gets_no_page(good, content):
     rewrite(good, {f"{INFO}/k2mps.json": content})
-    assert "k2mps.json" in refused(good, of_folder)
+    assert "k2mps.json" in refused(good, read_folder)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class Case:
     def path(self) -> Path:
         return self.folder / self.description.file_name
 
-    def of_info(self, name: str) -> str:
+    def info_path(self, name: str) -> str:
         return f"{self.description.info}/{name}"
 
     def problems(self) -> list[expectations.Problem]:
@@ -184,7 +184,7 @@ def test_compiled_kernels_are_checked(case, tmp_path):
     assert found() == [expectations.Problem("kernels", CONTEXT, "graph_index is missing")]
     assert checked == [case.files[CONTEXT]]
     # Apple's compiler made the kernels of a native build.
-    case.files[case.of_info("k2mps.json")] = case.files[case.of_info("k2mps.json")].replace(
+    case.files[case.info_path("k2mps.json")] = case.files[case.info_path("k2mps.json")].replace(
         toolchain.LABEL.encode(), provenance.NATIVE.encode()
     )
     assert found() == []
@@ -200,7 +200,7 @@ def test_promised_kernels_must_be_there(case, promised):
     wheel = WheelFile(case.path)
     assert list(verify(wheel, case.reference)) == []
     told = "promises compiled kernels, but no library has any"
-    expected = [expectations.Problem("kernels", case.of_info("k2mps.json"), told)]
+    expected = [expectations.Problem("kernels", case.info_path("k2mps.json"), told)]
     environment = types.SimpleNamespace(project=types.SimpleNamespace(root=None))
     assert list(compiled_kernels(wheel, environment)) == expected * promised
 
@@ -231,7 +231,7 @@ def test_a_missing_added_or_changed_file_is_a_problem(case, name, old, new, chec
       new: the new text; None removes the file.
       checks: the checks that find a problem.
     """
-    name = name if "/" in name or name in case.files else case.of_info(name)
+    name = name if "/" in name or name in case.files else case.info_path(name)
     if old is not None:
         content = case.files[name].decode()
         assert old in content
