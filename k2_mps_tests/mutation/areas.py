@@ -122,7 +122,7 @@ OF_TOOL = {
         [*_OF_REBASE, "carrying", "submission", "upstream_check"], through=["rebase", "upstream"]
     ),
     "core": Chosen(
-        ["cli", *_OF_APPLY, "clone", "hostile_config", *_OF_REBASE],
+        ["core", "cli", *_OF_APPLY, "clone", "hostile_config", *_OF_REBASE],
         through=["apply", "rebase", "status"],
     ),
     "build": Chosen([*_OF_BUILD, "environment", "interpreter"], through=["build", "doctor"]),

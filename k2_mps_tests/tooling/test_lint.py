@@ -81,6 +81,26 @@ def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
     assert findings(sound) == [(path, line_of(sound, path, line), check)]
 
 
+LINK = "https://example.org/" + "a" * 80
+
+
+@pytest.mark.parametrize(
+    "path, old, new",
+    [
+        (CONTEXT, "know mps", "know" + " much" * 11 + " end"),  # 72 letters
+        (CONTEXT, "is needed.", f"is needed.\n\n  {LINK}"),
+        (MPS, ")\n", ")\n#" + "x" * 79 + "\n"),
+        (MPS, ")\n", f")\n# See {LINK}\n"),
+        (MPS, ")\n", ")\n#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)\n"),
+        (MPS, "option(K2_WITH_MPS)\n", ""),
+        (CONTEXT, "+line fifty\n", "+line\tfifty\n"),
+    ],
+)
+def test_what_is_right_is_no_finding(sound, path, old, new):
+    support.edit(sound.root / path, old, new)
+    assert findings(sound) == []
+
+
 def test_a_patch_that_lint_cannot_read_causes_no_finding_in_a_later_patch(sound):
     """The later patch edits the file that the second patch edits."""
     text = (sound.checkout / "k2/csrc/context.h").read_text()
@@ -103,10 +123,12 @@ def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
     """A .cc that includes context.h, even indirectly, breaks a build with CUDA.  A .cu does not."""
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'
     files = {
-        "k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n',
-        "k2/csrc/mps/a.cc": text,
+        # Two headers that include each other.
+        "k2/csrc/mps/through.h": '#include "k2/csrc/mps/back.h"\n#include "k2/csrc/context.h"\n',
+        "k2/csrc/mps/back.h": '#include "k2/csrc/mps/through.h"\n',
+        "k2/csrc/mps/a.cc": f'{text}#include "k2/csrc/array.h"\n',
         "k2/csrc/mps/a.cu": text,
-        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n',
+        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n#include "torch/all.h"\n',
     }
     support.commit(sound.checkout, "some", files)
     sound.ok("export")
@@ -154,6 +176,10 @@ def test_the_pre_commit_hook_runs_a_command_that_exists(sound):
         (r"^default = .*", "default = '0.1'", "supported without the default"),
         (r"^supported = \[", "supported = [2.13, ", "supported that is not a list of texts"),
         (r"^url = .*", "url = '--upload-pack=touch x;'", "does not begin with '-'"),
+        (r"^url = .*", r'url = "https://k2.org/\\n"', r"\[upstream\] url that is not a url"),
+        (r"^commit = .*", "commit = 5", "commit that is not a full object id"),
+        (r"^supported = .*", "supported = 5", "supported that is not a list of texts"),
+        (r"^mac = .*", "mac = '0.1'", "supported without the default"),
     ],
 )
 def test_a_wrong_upstream_toml_is_refused(tmp_path, old, new, problem):

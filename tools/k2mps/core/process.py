@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
           shown: how many of the last lines the error shows.
         """
         if self.status != 0:
-            tail = self.lines[max(0, len(self.lines) - shown) :]
+            tail = self.lines[-shown:]
             raise error(message, why="\n".join(tail), next_command=next_command)
 
 
