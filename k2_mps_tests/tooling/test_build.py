@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from k2mps.build import builder, doctor, environment
 from k2mps.core import project
 from k2mps.stack import checkout
@@ -24,6 +25,7 @@ def test_a_build_from_nothing_can_be_imported(buildable):
     tree = git(buildable.checkout, "rev-parse", "HEAD^{tree}")
     assert f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in name
     assert f"-{tree[:12]}-" in name and "-torch" in name
+    assert f"\nbuild: {name}\nnext: k2mps test\n" in buildable.ok("status")
 
 
 def test_the_progress_names_the_file_of_ninjas_last_step(buildable):
@@ -43,6 +45,19 @@ def test_the_origin_says_whether_kernels_were_to_be_compiled(buildable, monkeypa
         assert built.origin["metallib"] is asked
 
 
+@pytest.mark.parametrize(
+    "options, label",
+    [
+        ({"device": doctor.Device.CPU}, "cpu"),
+        ({"device": doctor.Device.CPU, "for_wheel": True, "quick": True}, "cpu-wheel-quick"),
+        ({"tests": True}, f"{doctor.Device.MPS.label}-cpp"),
+        ({"crossed": True, "metallib": True}, "mps-macos-arm64-metallib"),
+    ],
+)
+def test_the_name_of_a_build_tree_begins_with_what_is_built(options, label):
+    assert builder.Request(**options).label == label
+
+
 def test_a_second_build_runs_ninja_alone(buildable):
     build(buildable)
     before = support.snapshot(buildable.checkout)
@@ -57,6 +72,7 @@ def test_a_second_build_runs_ninja_alone(buildable):
 def test_a_build_for_mps_ends_with_a_comparison(buildable):
     leave_emulator(buildable.root)
     assert "the answer is 42 --size small --seconds 0\n" in buildable.ok("build")
+    assert "the answer is" not in buildable.ok("build", *CPU)
 
 
 def test_edits_are_built_step_by_step_in_one_tree(buildable):
@@ -70,7 +86,9 @@ def test_edits_are_built_step_by_step_in_one_tree(buildable):
     assert "2 steps" in build(buildable)
     assert answer(buildable) == "2"
     git(buildable.checkout, "commit", "--quiet", "--all", "-m", "mine")
-    build(buildable)
+    # k2's version has the id of the commit.
+    assert "configuring k2" in build(buildable)
+    assert "configuring k2" not in build(buildable)
     assert [name for name in trees(buildable) if "-edited-" in name]
     assert len(trees(buildable)) == 2
     # Without the user's commit, the tool uses the first build tree again.
@@ -95,6 +113,8 @@ def test_another_series_is_built_in_another_tree(buildable):
     git(work, "commit", "--quiet", "--all", "--amend", "--no-edit")
     old = patches(buildable)
     buildable.ok("export", "--k2", str(work))
+    buildable.ok("apply")
+    assert "\nnext: k2mps build\n" in buildable.ok("status")
     build(buildable)
     assert answer(buildable) == "7"
     assert len(trees(buildable)) == 2

@@ -112,6 +112,32 @@ def test_a_conflict_is_reported_in_pips_words(made, monkeypatch, tmp_path):
     assert "The user requested (constraint) small-package<1" in caught.value.why
 
 
+def test_a_wheel_for_this_machine_or_another_is_downloaded(made, tmp_path):
+    wheel_for_tests.make(made.wheels, "1.2")
+    wheel_for_tests.make(made.wheels, "1.3", tag="cp399-cp399-macosx_14_0_arm64")
+    wanted = Requirement("small-package")
+    here = made.download(wanted, tmp_path / "here")
+    assert here.name == "small_package-1.2-py3-none-any.whl"
+    there = made.download(wanted, tmp_path / "there", "macosx_14_0_arm64", "3.99")
+    assert there.name == "small_package-1.3-cp399-cp399-macosx_14_0_arm64.whl"
+    named = made.download(Requirement("small-package==1.2"), tmp_path / "named", more=["--quiet"])
+    assert named.name == here.name
+
+
+@pytest.mark.parametrize(
+    "lines, shown",
+    [
+        ([*"abcdefghij"], [*"cdefghij"]),
+        (["Collecting x", "ERROR: no x", "", "more"], ["ERROR: no x", "more"]),
+        (["building", "x.cc:1: error: y", "z"], ["x.cc:1: error: y", "z"]),
+        (["an error: in words"], ["an error: in words"]),
+        (["a", "  error: subprocess", *"bcdefghij"], ["  error: subprocess", *"bcdefgh"]),
+    ],
+)
+def test_what_is_shown_of_a_failure_of_pip(lines, shown):
+    assert environment._complaint(lines) == shown
+
+
 def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     source = tmp_path / "tree"
     support.write(
@@ -138,9 +164,8 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert not install(source, {"FLAVOUR": "sweet"})
     # pip installs no tests, caches or build outputs.  If only such files change, the tool installs
     # nothing.
-    support.write(
-        source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
-    )
+    for file in ("tests/a", "__pycache__/a", ".cache/a", "build/a", "x.egg-info/a", "b/tests/a"):
+        support.write(source, {file: ""})
     assert not install(source, {"FLAVOUR": "sweet"})
     # After a failure the tree does not count as installed.
     (source / "version").unlink()
@@ -186,6 +211,19 @@ def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     support.output(*pip, "uninstall", "--yes", "k2")
     assert not target.exists() and made.version_of("k2") is None
     assert not (made.site_packages / "k2_mac_run.pth").exists()
+
+
+def test_a_k2_that_pip_has_installed_stays_beside_a_registered_build(made, tmp_path):
+    from k2mps.build import builder
+
+    packages = made.site_packages
+    support.write(packages, {"k2-1.0.dist-info/INSTALLER": "pip\n", "k2-1.1.dist-info/RECORD": ""})
+    support.write(made.project.root / "k2_mac", {"k2_mac_run.pth": ""})
+    built = builder.Built(tmp_path, tmp_path, (tmp_path, tmp_path), 0, "2.0")
+    builder.register(made, dataclasses.replace(built, version="1.9"))
+    builder.register(made, built)
+    names = sorted(path.name for path in packages.glob("k2-*"))
+    assert names == ["k2-1.0.dist-info", "k2-1.1.dist-info", "k2-2.0.dist-info"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has wheels of torch with CUDA")

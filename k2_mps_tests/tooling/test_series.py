@@ -176,6 +176,7 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         (OWN, "From: Eve <eve@e>\nDate: Fri, 1 Jan 2100 00:00:00 +0000\n"),
         (OWN, f"From: Eve <eve@e>\nDate: Tue, 14 Nov {'9' * 20} 23:13:20 +0100\n"),
         ("Subject: context: know mps", "Subject: "),
+        ("Subject: context: know mps", "Subject: #1349"),
         ("Subject: context", "Subject:  context"),
         ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),
         ("Upstream-Status: Submitted https://example.org/1\n", ""),

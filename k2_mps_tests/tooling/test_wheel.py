@@ -130,6 +130,14 @@ def test_the_record_has_the_hash_and_the_size_of_each_file(wheel):
     assert {name: row for name, *row in csv.reader(files[record].decode().splitlines())} == rows
 
 
+def test_only_libraries_are_executable(wheel):
+    with zipfile.ZipFile(wheel.path) as archive:
+        modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+    executable = {name for name, mode in modes.items() if mode == 0o100755}
+    assert executable == {name for name in wheel.package if name.startswith("_k2.")}
+    assert {*modes.values()} == {0o100755, 0o100644}
+
+
 def test_the_wheel_requires_the_torch_of_the_build(wheel):
     assert f"Requires-Dist: torch=={wheel.clone.torch}" in wheel.lines()
 
@@ -178,7 +186,7 @@ def test_the_build_tree_has_the_origin_of_its_wheel(wheel):
 @pytest.fixture(scope="module")
 def quick_wheel(make_empty, tmp_path_factory) -> Path:
     """The path of a wheel that `k2mps wheel --quick` makes with the variable SOURCE_DATE_EPOCH."""
-    clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("quick"))))
+    clone = make_buildable(make_empty(tmp_path_factory.mktemp("quick")))
     clone.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
     [path] = (clone.root / "build/wheels").rglob("*.whl")
     return path
@@ -186,6 +194,11 @@ def quick_wheel(make_empty, tmp_path_factory) -> Path:
 
 def test_a_quick_wheel_is_marked_as_for_a_check_only(quick_wheel):
     assert origin_of(quick_wheel)["built"] == "native, for a check only"
+
+
+def test_a_k2_without_a_licence_gets_a_wheel_without_it(quick_wheel):
+    with zipfile.ZipFile(quick_wheel) as archive:
+        assert not [name for name in archive.namelist() if "LICENSE" in name]
 
 
 def test_a_quick_wheel_is_in_the_folder_quick(quick_wheel):

@@ -6,6 +6,7 @@ and from installed packages.
 """
 
 import dataclasses
+import struct
 import sys
 import types
 import zipfile
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 from k2mps.build import provenance, toolchain
 from k2mps.core import errors, process
+from k2mps.core.progress import Reporter
 from k2mps.wheel import contents, expectations
+from k2mps.wheel import verify as verification
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import compiled_kernels, verify
 
@@ -277,6 +280,37 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
     if name == "a symbol that torch lacks":
         told = "@rpath/libtorch.dylib does not export _gone"
         assert [told in str(problem) for problem in case.problems()] == [True]
+
+
+def test_a_library_for_several_processors_is_a_problem(case):
+    """The header of a universal file, which here has only the part for arm64."""
+    content = case.files[CONTEXT]
+    header = struct.pack(">7I", 0xCAFEBABE, 1, 0x0100000C, 0, 1 << 14, len(content), 14)
+    case.files[CONTEXT] = header.ljust(1 << 14, b"\0") + content
+    assert [str(problem) for problem in case.problems()] == [
+        f"[machine] {CONTEXT}: not for arm64 alone"
+    ]
+
+
+def test_a_long_path_of_a_build_machine_is_cut(case):
+    case.files[CONTEXT] += b"/home/" + b"a" * 300
+    [problem] = case.problems()
+    assert f"names /home/{'a' * 194}, a path" in problem.text
+
+
+@pytest.mark.parametrize("count, last", [(20, "such file"), (23, "\nand 3 more"), (0, "")])
+def test_an_error_lists_twenty_problems(case, monkeypatch, tmp_path, count, last):
+    monkeypatch.setattr(verification, "gather", lambda *_: case.reference)
+    project = types.SimpleNamespace(root=tmp_path)
+    environment = types.SimpleNamespace(reporter=Reporter(), project=project)
+    case.files |= {f"k2/{number}": b"" for number in range(count)}
+    contents.pack(case.path, case.description, case.files)
+    if not count:
+        verification.check(case.path, environment, None)
+        return
+    with pytest.raises(errors.CheckFailedError, match=rf"has {count} problem\(s\)") as caught:
+        verification.check(case.path, environment, None)
+    assert caught.value.why.count("such file") == 20 and caught.value.why.endswith(last)
 
 
 def test_a_name_for_another_processor_is_a_problem(case):
