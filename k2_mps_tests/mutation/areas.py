@@ -115,7 +115,7 @@ _OF_BUILD = ["build", "build_errors", "build_interrupted", "build_locks", "build
 OF_TOOL = {
     "series": Chosen(["series", "lint", "groups"], through=["lint", "export", "upstream"]),
     "stack": Chosen(
-        [*_OF_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
+        ["checkout", *_OF_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
         through=["apply", "export", "fold", "new", "status"],
     ),
     "carry": Chosen(

@@ -175,6 +175,7 @@ def test_on_a_mac_apple_and_homebrew_have_the_packages(programs, monkeypatch):
     assert fixes["ccache"] == "brew install ccache"
     assert fixes["GoogleTest"] == "brew install googletest"
     assert "ld64.lld-19" not in fixes
+    assert "brew install " not in [check.fix for check in checks]
     write_programs(programs, **{"clang++_19": ""})
     assert doctor.compilers(Device.CPU) == {}
 

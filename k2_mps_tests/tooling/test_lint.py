@@ -94,6 +94,7 @@ LINK = "https://example.org/" + "a" * 80
         (MPS, ")\n", ")\n#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)\n"),
         (MPS, "option(K2_WITH_MPS)\n", ""),
         (CONTEXT, "+line fifty\n", "+line\tfifty\n"),
+        (CONTEXT, STATUS, "Status: Inappropriate (k2 need not carry it)"),
     ],
 )
 def test_what_is_right_is_no_finding(sound, path, old, new):
@@ -111,6 +112,15 @@ def test_a_patch_that_lint_cannot_read_causes_no_finding_in_a_later_patch(sound)
     assert findings(sound) == [
         (unreadable, line_of(sound, unreadable, "Upstream-Status: Maybe"), "form")
     ]
+
+
+def test_a_patch_may_change_only_the_mode_of_a_file_that_others_edit(sound):
+    k2, header = sound.checkout, "k2/csrc/context.h"
+    support.shell(k2, f"git update-index --chmod=+x {header}; git commit -qm mode; git checkout .")
+    support.edit(k2 / header, "line 20\n", "twenty\n")
+    support.shell(k2, "git commit -qam edit; git rm -q CMakeLists.txt; git commit -qm delete")
+    sound.ok("export")
+    assert findings(sound) == []
 
 
 def test_a_new_file_of_two_patches_is_one_finding(sound):
