@@ -104,6 +104,7 @@ def test_a_user_who_is_not_root_installs_with_sudo(programs, monkeypatch):
         (["apt_get"], 1000, [SMALL]),
         # apt-get cannot install all that is missing, so it installs nothing.
         (["apt_get", "sudo", "env"], 0, [SMALL, Check("Xcode", "any", "", fix="get-xcode")]),
+        ([], 0, [Check("small", "any", "", fix="get-small")]),
     ],
 )
 def test_nothing_is_installed_if_not_all_can_be(programs, monkeypatch, names, user, checks):
@@ -116,6 +117,7 @@ def test_nothing_is_installed_if_not_all_can_be(programs, monkeypatch, names, us
     assert not (programs / "log").exists()
     fixes = [check.fix for check in checks]
     assert caught.value.next_command == "; ".join(fixes)
+    assert caught.value.why.startswith("small: found nothing")
 
 
 def test_an_optional_program_that_is_missing_is_no_error(programs):

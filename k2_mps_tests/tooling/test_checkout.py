@@ -77,7 +77,7 @@ def test_blanks_around_the_name_of_the_user_are_left_out(k2):
 
 def test_a_name_that_git_would_take_for_an_option_leads_to_no_commit(k2):
     checkout = Checkout(k2)
-    assert checkout.commit_of("--all") is None and checkout.commit_of("none") is None
+    assert checkout.commit_of("--since=2020") is None and checkout.commit_of("none") is None
     assert checkout.commit_of("HEAD", "tree") == git(k2, "rev-parse", "HEAD^{tree}")
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from k2mps.build import environment
 from k2mps.core import errors, pins, process
+from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
@@ -84,6 +85,27 @@ def test_only_what_is_missing_is_installed(made):
     # Without the folder, pip fails.  So this line passes only if the tool does not run pip.
     shutil.rmtree(made.wheels)
     assert not made.install([Requirement("small-package==1.3")])
+
+
+def test_torch_is_installed_before_the_other_packages(made):
+    """The options with which pip finds torch are not for the other packages."""
+    wheel_for_tests.make(made.wheels, "2.13.0+cpu", name="torch")
+    wheel_for_tests.make(made.wheels, "1.2")
+    wanted = [Requirement("small-package==1.2"), Requirement("torch==2.13.0")]
+    made.reporter = shown = Titles()
+    assert made.install(wanted) and not made.install(wanted)
+    assert shown.titles == ["installing torch", "installing small-package"]
+
+
+class Titles(Reporter):
+    """Records the titles of tasks."""
+
+    def __init__(self):
+        self.titles = []
+
+    def task(self, title, log=None):
+        self.titles.append(title)
+        return super().task(title, log)
 
 
 def test_a_missing_version_is_an_error(made):

@@ -45,6 +45,12 @@ def test_lint_finds_a_binary_file_and_a_missing_line_end(sandbox):
     ]
 
 
+def test_the_error_counts_the_findings_and_their_files(sandbox):
+    assert "error: 2 findings in 2 files\n" in sandbox.fails(34, "lint")
+    support.edit(sandbox.root / CONTEXT, "+line fifty\n", "+\tline fifty \n")
+    assert "error: 4 findings in 3 files\n" in sandbox.fails(34, "lint")
+
+
 LONG = " much" * 20
 MPS = "patches/files/cmake/mps.cmake"
 NEW = "patches/python-add-only-new-files.patch"

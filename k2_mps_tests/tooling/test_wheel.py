@@ -15,11 +15,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
+from k2mps.stack.checkout import Checkout
+from k2mps.wheel import contents
 
 from k2_mps_tests.running import ran
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling import support, wheel_of_k2
 from k2_mps_tests.tooling.stand_in import bare_path, make_buildable, write_program
 from k2_mps_tests.tooling.support import git
 
@@ -116,6 +119,17 @@ def test_the_wheel_has_the_package(wheel):
         "k2_mac/provenance.py",
         "k2_mac_run.pth",
     ]
+
+
+def test_the_libraries_of_a_build_have_their_places_in_a_wheel(wheel, tmp_path):
+    names = ("_k2.so", "libk2_log.so", "k2mps.json", "notes")
+    support.write(tmp_path, {"torch_version.py": "", **{f"lib/{name}": name for name in names}})
+    k2 = Checkout(wheel.clone.checkout)
+    built = Built(k2.directory, tmp_path, (tmp_path, tmp_path), 0)
+    description = wheel_of_k2.case().description
+    files = contents.contents(Project(wheel.clone.root), k2, built, description)
+    assert (files["_k2.so"], files["k2/lib/libk2_log.so"]) == (b"_k2.so", b"libk2_log.so")
+    assert b"notes" not in files.values() and b"k2mps.json" not in files.values()
 
 
 def test_the_record_has_the_hash_and_the_size_of_each_file(wheel):
