@@ -106,6 +106,16 @@ def test_an_edit_of_an_unpatched_checkout_in_another_file_is_kept_and_built(buil
     assert "-edited-" in trees(buildable)[0]
 
 
+def test_a_build_of_edits_names_the_patches_that_it_lacks(buildable):
+    buildable.ok("apply")
+    support.write(buildable.checkout, {"k2/csrc/answer.cc": "int Answer() { return 1; }\n"})
+    path = "patches/files/k2/csrc/mps/new.h"
+    support.write(buildable.root, {path: "#pragma once\n"})
+    result = buildable.run("build", *CPU, "--no-demo")
+    assert f"is not part of this build: {path}\n" in result.stderr
+    assert answer(buildable) == "1"
+
+
 def test_another_series_is_built_in_another_tree(buildable):
     build(buildable)
     work = buildable.root.parent / "authoring"
@@ -113,8 +123,6 @@ def test_another_series_is_built_in_another_tree(buildable):
     git(work, "commit", "--quiet", "--all", "--amend", "--no-edit")
     old = patches(buildable)
     buildable.ok("export", "--k2", str(work))
-    buildable.ok("apply")
-    assert "\nnext: k2mps build\n" in buildable.ok("status")
     build(buildable)
     assert answer(buildable) == "7"
     assert len(trees(buildable)) == 2
@@ -126,6 +134,7 @@ def test_another_series_is_built_in_another_tree(buildable):
     for path, content in old.items():
         (buildable.root / path).write_bytes(content)
     buildable.ok("apply")
+    assert "\nnext: k2mps build\n" in buildable.ok("status")
     build(buildable)
     assert len(trees(buildable)) == 2
     assert answer(buildable) == "42"
@@ -152,6 +161,11 @@ def test_a_file_that_cmake_writes_is_written_again(buildable):
     path.write_text("k2_torch_version = 'of another build'\n")
     build(buildable)
     assert path.read_text() == "k2_torch_version = 'x'\n"
+    [tree] = (buildable.root / "build").glob("cpu-*")
+    for name in ("build.ninja", "k2mps-configured.json", "torch_version.py"):
+        (tree / name).unlink()
+        build(buildable)
+        assert (tree / name).exists(), name
 
 
 def test_an_edit_of_the_overlay_is_built_once(buildable):

@@ -268,7 +268,7 @@ def test_the_name_of_a_new_patch(subject, name):
     "message, parts",
     [
         ("one\ntwo", ("one two", "", {})),
-        ("\none\n \t\nbody", ("one", "body", {})),
+        ("\n\none\n \t\nbody", ("one", "body", {})),
         (
             "one\n\nbody\n\nUpstream-Status: a \t\nUpstream-Status: b\nPatch-Filename: c\n",
             ("one", "body", {"Upstream-Status": "a", "Patch-Filename": "c"}),

@@ -76,6 +76,21 @@ def test_the_row_of_a_table_ends_with_its_last_word(capsys):
     assert capsys.readouterr().out == "x\t\ty\nz\n"
 
 
+def test_a_table_on_a_terminal_lacks_empty_columns_and_control_characters(monkeypatch, capsys):
+    monkeypatch.setattr(console.Console, "on_terminal", True)
+    console.Console().table(("first", "none", "last"), [("x", "", ""), ("[b]", "", "\x1b[1m")])
+    shown = capsys.readouterr().out
+    assert "first" in shown and "last" in shown and "none" not in shown
+    assert "[b]" in shown and r"\x1b[1m" in shown
+
+
+def test_a_terminal_shows_the_title_of_a_task_in_its_bar_alone(monkeypatch, capsys):
+    monkeypatch.setattr(console.Console, "on_terminal", True)
+    with console.Console().task("building k2") as update:
+        update(1, 2, "x")
+    assert "building k2 ..." not in capsys.readouterr().out
+
+
 def system_error(number: int, *more: str) -> OSError:
     return OSError(number, os.strerror(number), *more)
 
