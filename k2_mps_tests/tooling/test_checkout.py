@@ -75,9 +75,11 @@ def test_blanks_around_the_name_of_the_user_are_left_out(k2):
     assert configure(k2, "user.name  Me ").user() == ("Me", "")
 
 
-def test_a_name_that_git_would_take_for_an_option_leads_to_no_commit(k2):
+def test_only_the_name_of_a_commit_leads_to_one(k2):
+    """None of the others is an option of git, because git gets the kind after the name."""
     checkout = Checkout(k2)
-    assert checkout.commit_of("--since=2020") is None and checkout.commit_of("none") is None
+    for name in ("none", "--all", "--since=2020", "--glob=*", "--git-dir", "-n", "--"):
+        assert checkout.commit_of(name) is None
     assert checkout.commit_of("HEAD", "tree") == git(k2, "rev-parse", "HEAD^{tree}")
 
 

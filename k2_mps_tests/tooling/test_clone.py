@@ -186,6 +186,16 @@ def test_the_progress_of_a_clone_counts_objects(sandbox):
     assert done == total > 0
 
 
+def test_the_messages_of_a_clone_are_told_from_its_progress():
+    lines = ["remote: Counting objects: 30, done.\n", "\n", "Receiving objects:  50% (1/2)\n"]
+    steps = []
+    shown = repository._shown(
+        [*lines, "warning: slow\n", "  \n", "fatal: gone\n"], lambda *step: steps.append(step)
+    )
+    assert shown == "warning: slow\nfatal: gone"
+    assert steps == [(30, 0, "Counting objects"), (1, 2, "Receiving objects")]
+
+
 def test_a_terminal_shows_progress_and_tables(sandbox):
     """Runs the tool on a pseudo-terminal."""
     leader, follower = pty.openpty()

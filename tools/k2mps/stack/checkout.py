@@ -205,8 +205,6 @@ class Checkout:
         Returns:
           The id, or None if the repository lacks it.
         """
-        if name.startswith("-"):
-            return None  # git would parse the name as an option.
         result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
