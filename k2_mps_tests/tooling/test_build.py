@@ -55,7 +55,28 @@ def test_the_origin_says_whether_kernels_were_to_be_compiled(buildable, monkeypa
     ],
 )
 def test_the_name_of_a_build_tree_begins_with_what_is_built(options, label):
-    assert builder.Request(**options).label == label
+    request = builder.Request(**options)
+    assert request.label == label
+    assert request.emulated == ("emulated" in label)
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+@pytest.mark.parametrize("before", ["of .venv's torch\n", None])
+def test_a_cross_build_leaves_the_file_of_the_checkout_as_it_was(tmp_path, crossed, before):
+    written, copy = tmp_path / "k2", tmp_path / "tree/torch_version.py"
+    support.write(tmp_path, {"tree/x": "", **({"k2": before} if before else {})})
+    tree = object.__new__(builder._BuildTree)
+    tree.directory, tree._torch_version = copy.parent, written
+    tree._request = builder.Request(crossed=crossed)
+    for text in ("new\n", "newer\n"):
+        with tree._copied_version():
+            written.write_text(text)
+        assert copy.read_text() == text
+        now = written.read_text() if written.exists() else None
+        assert now == (before if crossed else text)
+    with tree._copied_version():
+        pass
+    assert copy.read_text() == "newer\n" and written.exists() == (not crossed or bool(before))
 
 
 def test_a_second_build_runs_ninja_alone(buildable):

@@ -170,7 +170,10 @@ def test_a_mac_needs_macos_14_and_its_own_processor(monkeypatch, system, machine
 
 def test_on_a_mac_apple_and_homebrew_have_the_packages(programs, monkeypatch):
     monkeypatch.setattr(doctor, "_MAC", True)
+    folders = []
+    monkeypatch.setattr(doctor, "Path", lambda *parts: folders.append(parts) or Path(*parts))
     checks = [*doctor.examine(Device.MPS), doctor.googletest()]
+    assert folders == [("/opt/homebrew/include", "gmock/gmock.h")]
     fixes = {check.name: check.fix for check in checks if not check.ok}
     assert {"git", "C++ compiler", "ccache"} <= fixes.keys()
     assert fixes["git"] == fixes["C++ compiler"] == "xcode-select --install"

@@ -220,6 +220,20 @@ def test_attributes_by_which_git_does_not_keep_a_file_as_it_is(
         Checkout(k2).check_attributes(["a/b", "c"], in_rebase)
 
 
+def test_the_files_of_a_commit_are_those_whose_blobs_are_there(k2):
+    support.shell(
+        k2,
+        f"git update-index --add --cacheinfo 160000,{'1' * 40},module;"
+        " git update-index --chmod=+x c; git commit -qm more",
+    )
+    checkout = Checkout(k2)
+    commit = checkout.head().commit
+    assert checkout.objects.entries(commit).keys() == {"a/b", "c", "module"}
+    files = {"a/b": File(b"1\n"), "c": File(b"2\n", executable=True)}
+    assert checkout.objects.files(commit) == files
+    assert checkout.objects.files(commit, ["a"]) == {"a/b": files["a/b"]}
+
+
 def test_paths_that_are_not_free(k2):
     line = Line(Checkout(k2), git(k2, "rev-parse", "HEAD"), "0 +0000")
     for path in ("c", "c/d", "a", "a/b"):

@@ -1,6 +1,7 @@
 """The core of the tool: texts for the user, git's version, processes and files."""
 
 import errno
+import os
 import sys
 import tempfile
 
@@ -89,6 +90,22 @@ def test_a_short_command_that_is_missing_has_no_output():
 
 def test_a_command_may_print_what_is_not_utf8():
     assert process.run(["printf", r"\377\n"]).lines == ("\ufffd",)
+
+
+def test_without_ps_the_processes_of_linux_are_known(monkeypatch):
+    if sys.platform == "linux":
+        monkeypatch.setenv("PATH", "/nowhere")
+    assert {os.getpid(), os.getppid()} <= {*process._all_processes()}
+
+
+def test_on_a_mac_ps_lists_the_processes(monkeypatch, tmp_path):
+    support.write(
+        tmp_path, {"ps": "#!/bin/sh\n[ \"$*\" = '-A -o pid=' ] && printf '   1\\n 345\\n'\n"}
+    )
+    (tmp_path / "ps").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self")
+    assert process._all_processes() == [1, 345]
 
 
 NOHUP = """\

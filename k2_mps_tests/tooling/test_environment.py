@@ -142,8 +142,10 @@ def test_a_wheel_for_this_machine_or_another_is_downloaded(made, tmp_path):
     assert here.name == "small_package-1.2-py3-none-any.whl"
     there = made.download(wanted, tmp_path / "there", "macosx_14_0_arm64", "3.99")
     assert there.name == "small_package-1.3-cp399-cp399-macosx_14_0_arm64.whl"
-    named = made.download(Requirement("small-package==1.2"), tmp_path / "named", more=["--quiet"])
-    assert named.name == here.name
+    wheel_for_tests.make(made.wheels, "2.0rc1")
+    assert made.download(wanted, tmp_path / "newest").name == here.name
+    newest = made.download(wanted, tmp_path / "early", more=["--pre"])
+    assert newest.name == "small_package-2.0rc1-py3-none-any.whl"
 
 
 @pytest.mark.parametrize(
@@ -255,6 +257,9 @@ def test_torch_is_without_cuda_unless_the_user_names_an_index(made, monkeypatch)
     assert made.torch_options() == []
     monkeypatch.delenv("PIP_FIND_LINKS")
     assert made.torch_options() == ["--extra-index-url", environment.TORCH_WITHOUT_CUDA]
+    with monkeypatch.context() as on_a_mac:
+        on_a_mac.setattr(sys, "platform", "darwin")
+        assert made.torch_options() == []
     monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
     assert made.torch_options() == []
 

@@ -1,11 +1,13 @@
 """`k2mps lint` reports each finding with its file and line, and needs no network."""
 
+import errno
 import json
 import re
 import shutil
 
 import pytest
 from k2mps.core import errors, pins
+from k2mps.series import lint
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.series_files import findings, git_commands
@@ -216,6 +218,21 @@ def test_files_that_the_finder_and_editors_make_are_ignored(sound):
     assert findings(sound) == []
     sound.ok("apply")
     assert "already" in sound.ok("export")
+
+
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (OSError("odd"), "odd"),
+        (errors.SeriesError("patches/a/b:7: odd: x", next_command="x"), "odd: x"),
+        (errors.SeriesError("odd", why="as it is", next_command="x"), "odd: as it is"),
+        (errors.SeriesError("odd", next_command="x"), "odd"),
+    ],
+)
+def test_the_finding_of_a_file_that_cannot_be_read(error, shown):
+    place = "patches/a/b:7" if "/b:7" in str(error) else "patches/series:1"
+    assert str(lint._refusal("patches/series", error)) == f"{place}: {shown} [form]"
 
 
 def test_symbolic_links_are_found(sound):

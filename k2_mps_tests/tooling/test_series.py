@@ -237,6 +237,24 @@ def test_a_diff_that_begins_with_another_line_is_named_by_this_line():
         parse(GOOD.replace("---\ndiff --git", "---\nno diff\ndiff --git"))
 
 
+def test_the_edit_that_git_would_not_write_is_named():
+    reason = "patch:28: the edit 'diff --git a/scripts/run.sh b/scripts/run.sh' is not as git"
+    with pytest.raises(errors.SeriesError, match=reason):
+        parse(GOOD.replace("new mode 100644\n", ""))
+
+
+@pytest.mark.parametrize(
+    "old, new, reason",
+    [
+        ("\n\nWhy", "\nWhy", "patch:7: an empty line is expected here"),
+        ("Subject: context", "Subject:  context", "patch:2: 'Subject: context: know mps' is exp"),
+    ],
+)
+def test_the_line_that_is_expected_is_named(old, new, reason):
+    with pytest.raises(errors.SeriesError, match=reason):
+        parse(GOOD.replace(old, new))
+
+
 def test_a_diff_need_not_be_utf8_but_the_header_must_be():
     raw = GOOD.encode().replace(b"+drei", b"+dr\xe9i")
     assert patch_text.parse("name.patch", raw).render() == raw

@@ -135,6 +135,21 @@ def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     assert git(k2, "log", "--format=%an %s", "-1", "for-k2").strip() == "Jörg Sender Device"
 
 
+def test_only_the_patch_that_k2_needs_to_build_is_below_a_group_of_fixes(sandbox, k2):
+    write_cover_letters(sandbox, "shared-memory", "fixes-core")
+    folder = sandbox.root / "patches"
+    (folder / MPS).rename(folder / "torch-2.13.patch")
+    order = f"# shared-memory: x\ntorch-2.13.patch\n{ARRAY}\n# fixes-core: x\n{NEW}\n"
+    (folder / "series").write_text(order)
+    sandbox.ok("upstream", "--group", "fixes-core", "--squash", "--branch", "for-k2")
+    subjects = git(k2, "log", "--format=%s", f"{sandbox.pin}..for-k2").splitlines()
+    assert subjects == ["Title", "context: know mps"]
+    words = ("--in-series", "--squash", "--branch", "all-below")
+    sandbox.ok("upstream", "--group", "fixes-core", *words)
+    subjects = git(k2, "log", "--format=%s", f"{sandbox.pin}..all-below").splitlines()
+    assert subjects == ["Title", "Title"]
+
+
 def test_the_cover_letter_has_the_commands_that_run_the_added_tests(sandbox, k2):
     assert "pytest" not in sandbox.ok("upstream")
     tests = {"k2/python/tests/x_test.py": "pass\n", "k2/csrc/mps/y_test.cu": "//\n"}

@@ -96,8 +96,10 @@ class Wheel:
 @pytest.fixture(scope="module")
 def wheel(make_empty, tmp_path_factory):
     clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("wheel"))))
-    clone.ok("wheel")
-    return Wheel(clone)
+    printed = clone.ok("wheel")
+    made = Wheel(clone)
+    assert f"{made.path}: verified\nnext: ci/try-wheel {made.path}, which " in printed
+    return made
 
 
 def test_the_name_of_the_wheel_has_the_versions(wheel):

@@ -182,6 +182,7 @@ def test_compiled_kernels_are_checked(case, tmp_path):
         return list(compiled_kernels(WheelFile(case.path), environment))
 
     case.files[CONTEXT] += b"MTLBuffer"  # a name, which begins as compiled kernels do
+    case.files["k2/fsa.py"] += b"# MTLB\x01\x80"  # no library
     assert (found(), checked) == ([], [])
     case.files[CONTEXT] += b"MTLB\x01\x80"
     assert found() == [expectations.Problem("kernels", CONTEXT, "graph_index is missing")]
@@ -332,7 +333,15 @@ def test_the_same_rpath_twice_is_a_problem(case):
 def test_an_undefined_symbol_that_is_not_pythons_is_a_problem(case, workshop, name):
     code = f"int {name}(void); int y() {{ return {name}(); }}\n"
     case.files[EXTENSION] = workshop.extension(code, f"-Wl,-U,_{name}")
-    assert case.found() == {"symbols"}
+    [problem] = case.problems()
+    assert str(problem) == f"[symbols] {EXTENSION}: no library exports _{name}"
+
+
+def test_the_problem_of_another_series_names_its_tree(case):
+    name = case.of_info("k2mps.json")
+    case.files[name] = case.files[name].replace(TREE.encode(), TREE[::-1].encode())
+    [problem] = case.problems()
+    assert str(problem) == f"[origin] {name}: not made of the patched tree {TREE[:12]}"
 
 
 # ---- the command
