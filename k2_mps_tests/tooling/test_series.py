@@ -1,9 +1,11 @@
 """The format of patches has one way to write a patch, and the tool refuses all others."""
 
+import dataclasses
+import errno
 import unicodedata
 
 import pytest
-from k2mps.core import errors
+from k2mps.core import errors, objects
 from k2mps.series import hunks, patch_folder, patch_text, series_file
 
 from k2_mps_tests.running import ran
@@ -227,6 +229,12 @@ def test_a_patch_in_another_form_is_refused(old, new):
         parse(GOOD.replace(old, new, 1))
 
 
+def test_a_line_that_ends_the_message_of_a_patch_is_not_in_its_body():
+    patch = dataclasses.replace(parse(GOOD), body="a\n---\nb")
+    _, reason = patch_text.flaw(patch)
+    assert "lines '---'" in reason
+
+
 def test_a_tab_may_be_in_the_body():
     text = GOOD.replace("  - indented", "\t- indented")
     assert parse(text).render() == text.encode()
@@ -401,6 +409,19 @@ def test_a_file_of_no_patch_is_refused(patches, path):
 def test_a_missing_file_is_refused(patches, path):
     (patches / path).unlink()
     refuses(patches, "does not exist")
+
+
+def test_a_patch_that_the_system_cannot_read_hides_no_other_problem(patches, monkeypatch):
+    def refuse(path):
+        if path.endswith(NEW):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return read(path)
+
+    read = objects.read
+    monkeypatch.setattr(objects, "read", refuse)
+    (patches / ARRAY).unlink()
+    _, problems = patch_folder.examine(patches)
+    assert [path for path, _ in problems] == [f"patches/{ARRAY}", f"patches/{NEW}"]
 
 
 def test_a_marker_of_a_conflict_without_its_end_is_text(patches):

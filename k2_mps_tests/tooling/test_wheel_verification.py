@@ -283,6 +283,13 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
         assert [told in str(problem) for problem in case.problems()] == [True]
 
 
+def test_a_library_that_names_no_system_is_a_problem(case):
+    version, source = (struct.pack("<2I", command, 32) for command in (0x32, 0x2A))
+    assert case.files[CONTEXT].count(version) == 1
+    case.files[CONTEXT] = case.files[CONTEXT].replace(version, source)
+    assert case.found() == {"platform"}
+
+
 def test_a_library_for_several_processors_is_a_problem(case):
     """The header of a universal file, which here has only the part for arm64."""
     content = case.files[CONTEXT]
@@ -305,6 +312,8 @@ def test_an_error_lists_twenty_problems(case, monkeypatch, tmp_path, count, last
     project = types.SimpleNamespace(root=tmp_path)
     environment = types.SimpleNamespace(reporter=Reporter(), project=project)
     case.files |= {f"k2/{number}": b"" for number in range(count)}
+    if count:
+        case.files[CONTEXT] += b"MTLB\x01\x80"  # The kernels of a wrong wheel are not checked.
     contents.pack(case.path, case.description, case.files)
     if not count:
         verification.check(case.path, environment, None)
