@@ -68,6 +68,9 @@ def test_a_cross_build_leaves_the_file_of_the_checkout_as_it_was(tmp_path, cross
     tree = object.__new__(builder._BuildTree)
     tree.directory, tree._torch_version = copy.parent, written
     tree._request = builder.Request(crossed=crossed)
+    with tree._copied_version():
+        pass
+    assert copy.exists() == bool(before)
     for text in ("new\n", "newer\n"):
         with tree._copied_version():
             written.write_text(text)
