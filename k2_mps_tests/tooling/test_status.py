@@ -90,6 +90,14 @@ def test_status_lists_the_users_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
+def test_an_edit_of_another_commit_is_no_edit_of_the_series(sandbox, k2):
+    """`k2mps build` would build an edit of the series, but not of another commit."""
+    git(k2, "checkout", "--quiet", f"{sandbox.pin}~")
+    support.write(k2, {"CMakeLists.txt": "mine\n"})
+    found = status(sandbox)
+    assert (found["state"], found["edited_files"]) == ("other commit", ["CMakeLists.txt"])
+
+
 def test_the_state_of_a_clone_that_lacks_the_pin(sandbox):
     sandbox.obtain()
     newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
