@@ -115,14 +115,15 @@ _BUILD = ["build", "build_errors", "build_interrupted", "build_locks", "build_ne
 TOOL_TESTS = {
     "series": Chosen(["series", "lint", "groups"], through=["lint", "export", "upstream"]),
     "stack": Chosen(
-        [*_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
+        ["checkout", *_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
         through=["apply", "export", "fold", "new", "status"],
     ),
     "carry": Chosen(
         [*_REBASE, "carrying", "submission", "upstream_check"], through=["rebase", "upstream"]
     ),
     "core": Chosen(
-        ["cli", *_APPLY, "clone", "hostile_config", *_REBASE], through=["apply", "rebase", "status"]
+        ["core", "cli", *_APPLY, "clone", "hostile_config", *_REBASE],
+        through=["apply", "rebase", "status"],
     ),
     "build": Chosen([*_BUILD, "environment", "interpreter"], through=["build", "doctor"]),
     "run": Chosen(["suites"], through=["test"]),

@@ -84,6 +84,10 @@ def test_the_torch_of_a_wheel_with_edits_is_in_its_name(good):
     assert WheelFile(dirty).torch == "2.13.0"
 
 
+def test_a_name_without_a_version_of_torch_has_none(good):
+    assert WheelFile(good.rename(good.with_name("k2-1.0-py3-none-any.whl"))).torch is None
+
+
 def test_a_time_before_1980_becomes_the_first_time_of_a_zip_file(tmp_path):
     early = wheel_of_k2.case()
     early.description = dataclasses.replace(early.description, time=0)

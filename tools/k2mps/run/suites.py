@@ -233,7 +233,7 @@ def _variables(suite: Suite, built: Built | None) -> dict[str, str]:
     }
     if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
         variables["TMPDIR"] = _MEMORY
-    if suite.cpp and built:
+    if suite.cpp:
         variables["K2_TESTS"] = str(built.directory)
     return variables
 

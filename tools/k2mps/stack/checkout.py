@@ -111,10 +111,13 @@ class Checkout:
         inside, _, rest = os.fsdecode(result.stdout).partition("\n")
         up, _, git_dir = rest.partition("\n")
         if inside != "true" or up:
+            # Without a working tree, git prints no way to the top, not even an empty line.
+            why = "it is a git directory, which has no files of k2"
+            if inside == "true":
+                why = f"it is a folder inside a checkout, {up} leads to its top"
             raise errors.K2mpsError(
                 f"{self.directory} is not the top of a git checkout",
-                why=result.stderr
-                or (f"it is a folder inside a checkout, {up} leads to its top" if up else ""),
+                why=result.stderr or why,
                 next_command="correct what git complains of, or give the top directory of a clone"
                 " of k2 as K2; then run the same command again",
             )
@@ -191,8 +194,6 @@ class Checkout:
         Returns:
           The id, or None if the repository lacks it.
         """
-        if name.startswith("-"):
-            return None  # git would parse the name as an option.
         result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
