@@ -92,6 +92,8 @@ FORMS = {
     'log(f"{torch.cuda.max_memory_allocated() // 1000000}MB {name}")': (
         "log(f'{_gpu.max_memory_allocated() // 1000000}MB {name}')"
     ),
+    'log(f"""\n  {torch.cuda.device_count()}\n""")': ("log(f'\\n  {_gpu.device_count()}\\n')"),
+    'log(f"{name} has no cuda")': None,
     "torch.cuda.manual_seed_all(3)": "_gpu.manual_seed_all(3)",
     "import torch.multiprocessing as mp\nmp.spawn(f)": (
         "import torch.multiprocessing as mp\n{import}_gpu.spawn(f)"
@@ -217,6 +219,17 @@ FORMS = {
     "context = torch.autocast(kind, *args)": (
         "context = torch.autocast(_gpu.map_device(kind), *args)"
     ),
+    'context = torch.autocast("cpu", kind), x.device': None,
+    'x = torch.zeros(2, device="cpu")': None,
+    "x = model(device=kind)": None,
+    "x = torch.load(path, map_location=kind)": None,
+    "x = torch.zeros(2, device=torch.device(kind))": (
+        "x = torch.zeros(2, device=_gpu.torch_device(kind))"
+    ),
+    "y = torch.zeros(f().shape, device=g().device)": (
+        "y = torch.zeros(f().shape, device=_gpu.map_device(g().device))"
+    ),
+    "def f(k2):\n    k2.make(device=kind)": None,
     "torch.is_autocast_enabled(device_type=kind)": (
         "torch.is_autocast_enabled(device_type=_gpu.map_device(kind))"
     ),
@@ -233,6 +246,9 @@ FORMS = {
     'ok = x in ("cuda", "mps", "cuda:0")': None,
     'ok = "cpu" == x == "cuda"': None,
     'ok = "cpu" == "cuda"': None,
+    'ok = torch.cuda.get_device_name() == "cuda"': (
+        "ok = _gpu.get_device_name() in ('cuda', 'mps')"
+    ),
     'ok = "cuda:0" in names': None,
     'ok = "cuda" in "no cuda"': None,
     "x.is_cuda = True": None,
@@ -275,6 +291,9 @@ def test_each_form_of_a_call_changes_or_stays(form):
     assert changed.text == expected_of(form)
     assert (changed.tree is None) == (FORMS[form] is None)
     assert bool(changed.kinds) == (FORMS[form] is not None)
+    if changed.tree is not None:
+        assert ast.dump(ast.parse(changed.text)) == ast.dump(changed.tree)
+        compile(changed.tree, "form", "exec")
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form] is not None])
@@ -337,6 +356,13 @@ def test_a_changed_expression_keeps_its_line_and_columns():
     assert span == (4, 5, 4, 30) and ast.unparse(call) == "_gpu.device_count()"
 
 
+def test_a_part_of_a_changed_expression_keeps_its_line_and_columns():
+    tree = rules.change('import torch\nok = (f(\n  x) == "cuda")\n').tree
+    [call] = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    span = (call.lineno, call.col_offset, call.end_lineno, call.end_col_offset)
+    assert span == (2, 6, 3, 4) and ast.unparse(call) == "f(x)"
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\r", ""])
 def test_line_ends_stay(end):
     source = end.join(["import torch", "torch.cuda.empty_cache()", ""]) if end else "import torch"
@@ -352,7 +378,9 @@ def test_the_import_comes_right_before_the_first_use():
     assert changed.tree.body[-2].lineno == 7
 
 
-@pytest.mark.parametrize("first", ['"""Says\nwhat."""; import torch', "import torch; x = 1"])
+@pytest.mark.parametrize(
+    "first", ['"""Says\nwhat."""; import torch', "import torch; x = 1", "import torch; x = (1,\n2)"]
+)
 def test_the_import_comes_after_another_statement_of_its_line(first):
     changed = rules.change(f"{first}; torch.cuda.empty_cache()\n")
     assert changed.text == f"{first}; {IMPORT.strip()}; _gpu.empty_cache()\n"
@@ -413,6 +441,8 @@ NOTES = {
     ),
     "x = y.double().to(device)": ("float64", 2, ".double"),
     "x = y.to(torch.float64)": ("float64", 2, "y.to"),
+    "x = f(y).to(torch.float64)": ("float64", 2, ".to"),
+    "x = f(y)(torch.float64)": ("float64", 2, "."),
     "x = torch.arange(3, dtype=torch.double)": ("float64", 2, "torch.arange"),
     "import torch.nn as nn\nloss = nn.CTCLoss(reduction='sum')": ("ctc", 3, "torch.nn.CTCLoss"),
     "import torch.nn.functional as F\nF.ctc_loss(*batch)": (
@@ -554,6 +584,7 @@ OF_OTHERS = {
     "made by another layer": ("self.joiner(", "self.softmax("),
     "made twice": ("        return", "        logits = self.joiner(x, x)\n        return"),
     "changed before the loss": ("logits.float()", "logits.exp()"),
+    "cast to another type": ("logits.float()", "logits.half()"),
     "used by another loss": ("k2.rnnt_loss_pruned", "k2.rnnt_loss_pruned_twice"),
     "given two names": ("logits = self", "logits = y = self"),
     "made by a layer with a similar name": ("self.joiner(", "self.old_joiner("),
