@@ -222,7 +222,7 @@ FORMS = {
     'context = torch.autocast("cpu", kind), x.device': None,
     'x = torch.zeros(2, device="cpu")': None,
     "x = model(device=kind)": None,
-    "x = torch.load(path, map_location=kind)": None,
+    "x = torch.load(path, map_location=kind), y.device": None,
     "x = torch.zeros(2, device=torch.device(kind))": (
         "x = torch.zeros(2, device=_gpu.torch_device(kind))"
     ),
