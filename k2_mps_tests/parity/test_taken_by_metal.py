@@ -368,3 +368,147 @@ def test_a_joiner_may_have_inputs_of_two_types_or_sizes(dtype, columns):
     mps = k2.mps.joiner_input(am.to(MPS), lm.to(MPS), ranges.to(MPS))
     assert mps.dtype == cpu.dtype and mps.shape == cpu.shape == (2, 5, 3, 7)
     torch.testing.assert_close(mps.cpu(), cpu)
+
+
+# ---- strided arguments
+
+
+def _strided(x):
+    return torch.stack([x, x], dim=-1)[..., 0]
+
+
+def _inputs():
+    torch.manual_seed(3)
+    return {
+        "am": torch.randn(2, 5, 6),
+        "lm": torch.randn(2, 5, 6),
+        "logits": torch.randn(2, 5, 3, 6),
+        "symbols": torch.tensor([[1, 2, 3, 4], [5, 4, 3, 0]]),
+        "ranges": torch.tensor([0, 0, 1, 2, 2]).reshape(1, 5, 1) + torch.arange(3).expand(2, 5, 3),
+        "boundary": torch.tensor([[0, 0, 4, 5], [0, 0, 3, 4]]),
+        "px_grad": torch.rand(2, 4, 6),
+        "py_grad": torch.rand(2, 5, 5),
+    }
+
+
+# {function: its arguments, and how it is called}
+STRIDED = {
+    "rnnt_loss_pruned": (
+        ("logits", "symbols", "ranges", "boundary"),
+        lambda *x: k2.rnnt_loss_pruned(*x[:3], 0, x[3]),
+    ),
+    "rnnt_loss_smoothed": (
+        ("lm", "am", "symbols", "boundary"),
+        lambda *x: k2.rnnt_loss_smoothed(*x[:3], 0, 0.1, 0.2, x[3]),
+    ),
+    "get_rnnt_prune_ranges": (
+        ("px_grad", "py_grad", "boundary"),
+        lambda *x: k2.get_rnnt_prune_ranges(*x, 3),
+    ),
+    "do_rnnt_pruning": (("am", "lm", "ranges"), k2.do_rnnt_pruning),
+    "joiner_input": (("am", "lm", "ranges"), k2.mps.joiner_input),
+}
+
+
+def _results(name, change, strided_gradient=False):
+    """Returns what a function returns, and the gradients of its inputs."""
+    names, function = STRIDED[name]
+    inputs = {each: x.to(MPS) for each, x in _inputs().items() if each in names}
+    leaves = [x.requires_grad_(True) for x in inputs.values() if x.is_floating_point()]
+    arguments = [_strided(inputs[each]) if each == change else inputs[each] for each in names]
+    found = function(*arguments)
+    found = found if isinstance(found, tuple) else (found,)
+    if not found[0].requires_grad:
+        return found
+    weights = [torch.linspace(-1, 1, x.numel(), device=MPS).reshape(x.shape) for x in found]
+    weights = [_strided(weight) if strided_gradient else weight for weight in weights]
+    return (*found, *torch.autograd.grad(found, leaves, weights))
+
+
+@pytest.mark.parametrize(
+    "name, change", [(name, each) for name, (names, _) in STRIDED.items() for each in names]
+)
+def test_an_argument_may_be_strided(name, change):
+    for found, expected in zip(_results(name, change), _results(name, None), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["do_rnnt_pruning", "joiner_input"])
+def test_a_gradient_may_be_strided(name):
+    expected = _results(name, None)
+    for found, other in zip(_results(name, None, strided_gradient=True), expected, strict=True):
+        assert torch.equal(found, other)
+
+
+# ---- the pruned loss, with arguments that only some losses take
+
+
+def _pruned_loss(device, **changed):
+    inputs = {each: x.to(device) for each, x in _inputs().items()}
+    arguments = {each: inputs[each] for each in ("logits", "symbols", "ranges", "boundary")}
+    return k2.rnnt_loss_pruned(**{**arguments, "termination_symbol": 0, **changed})
+
+
+@pytest.mark.parametrize(
+    "changed, error",
+    [
+        ({"rnnt_type": "other"}, AssertionError),
+        ({"reduction": "max"}, ValueError),
+        # There are more symbols than frames.
+        ({"boundary": torch.tensor([[0, 0, 4, 3]] * 2), "rnnt_type": "modified"}, AssertionError),
+    ],
+)
+def test_the_pruned_loss_refuses_what_it_refuses_on_the_cpu(changed, error):
+    for device in ("cpu", MPS):
+        moved = {name: x.to(device) if name == "boundary" else x for name, x in changed.items()}
+        with pytest.raises(error):
+            _pruned_loss(device, **moved)
+
+
+def test_a_hat_loss_may_lack_paths():
+    boundary = torch.tensor([[0, 0, 4, 3]] * 2, device=MPS)
+    _pruned_loss(MPS, boundary=boundary, use_hat_loss=True, rnnt_type="constrained")
+    with pytest.raises(AssertionError):
+        _pruned_loss(MPS, boundary=boundary, rnnt_type="constrained")
+
+
+def test_a_modified_hat_loss_needs_as_many_frames_as_symbols():
+    logits, ranges = torch.randn(2, 3, 3, 6), torch.arange(3).expand(2, 3, 3)
+    for device in ("cpu", MPS):
+        with pytest.raises(AssertionError):
+            k2.rnnt_loss_pruned(
+                logits.to(device),
+                torch.tensor([[1, 2, 3, 4]] * 2, device=device),
+                ranges.to(device),
+                0,
+                rnnt_type="modified",
+                use_hat_loss=True,
+            )
+
+
+def test_a_negative_delay_penalty_is_none():
+    assert torch.equal(_pruned_loss(MPS, delay_penalty=-1.0), _pruned_loss(MPS))
+    am, lm, symbols = (_inputs()[name].to(MPS) for name in ("am", "lm", "symbols"))
+    losses = [k2.rnnt_loss_simple(lm, am, symbols, 0, delay_penalty=x) for x in (-1.0, 0.0)]
+    assert torch.equal(*losses)
+
+
+def _in_place(logits):
+    inputs = {each: x.to(MPS) for each, x in _inputs().items()}
+    arguments = (inputs["symbols"], inputs["ranges"], 0, inputs["boundary"])
+    return k2.mps.rnnt_loss_pruned_in_place(logits, *arguments)
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_the_loss_in_place_does_not_overwrite_a_leaf(is_view):
+    leaf = _inputs()["logits"].to(MPS).requires_grad_(True)
+    before = leaf.detach().clone()
+    _in_place(leaf.view(2, 5, 3, 6) if is_view else leaf).backward()
+    assert torch.equal(leaf, before) and leaf.grad.abs().max() > 0
+
+
+def test_nobody_gets_logits_that_are_overwritten():
+    leaf = _inputs()["logits"].to(MPS).requires_grad_(True)
+    logits = leaf.exp()  # needs its result in the backward pass
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        _in_place(logits).backward()
