@@ -65,6 +65,14 @@ def test_with_cuda_torchs_function_gets_the_arguments(monkeypatch, name):
     assert calls == [CALLS[name]]
 
 
+@pytest.mark.parametrize("name", ["synchronize", "empty_cache"])
+def test_on_mps_torchs_function_for_mps_runs(monkeypatch, name):
+    calls = []
+    monkeypatch.setattr(torch.mps, name, lambda: calls.append(name))
+    getattr(gpu, name)()
+    assert calls == [name]
+
+
 @pytest.mark.parametrize("available", [True, False])
 def test_the_import_warns_of_faults_if_there_is_a_gpu(available):
     program = (

@@ -353,6 +353,7 @@ def test_random_numbers_of_the_gpu_have_a_seed_and_a_state():
 def test_there_is_one_gpu():
     assert gpu.device_count() == 1 and gpu.current_device() == 0
     assert gpu.get_device_name(0) == "mps"
+    gpu.set_device(1)
     with gpu.device(1):
         assert torch.zeros(1, device=gpu.pick_device(1)).device == MPS
     assert gpu.max_memory_reserved() >= gpu.memory_allocated()
