@@ -5,6 +5,8 @@ Each case differs from a good call in one argument.
 
 import functools
 import inspect
+import re
+import types
 
 import k2
 import pytest
@@ -302,6 +304,20 @@ def test_a_lattice_is_made_if_it_may_exceed_a_limit(limit, axis, metal, monkeypa
     assert ctc._rows_for_metal(GRAPHS, DENSE, 10.0, 0.0) is None
 
 
+@pytest.mark.parametrize(
+    "labels, right", [((-1, 2), True), (None, True), ((-2, 2), False), ((-1, 3), False)]
+)
+def test_each_label_has_a_column_of_scores(labels, right):
+    """There are four columns, and the first is that of the label -1."""
+    index = types.SimpleNamespace(labels=lambda: labels)
+    check = functools.partial(ctc._Labels(index, num_columns=4).check, "The graph")
+    if right:
+        check()
+    else:
+        with pytest.raises(RuntimeError, match=r"^The graph has label (-2|3), .* within \[-1, 2\]"):
+            check()
+
+
 def _intersected(graphs, dense, order=None, beam=10.0):
     return lattice._make(graphs, dense, order, beam, 1000, 1000)
 
@@ -438,6 +454,34 @@ def test_a_gradient_may_be_strided(name):
     expected = _results(name, None)
     for found, other in zip(_results(name, None, strided_gradient=True), expected, strict=True):
         assert torch.equal(found, other)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_only_one_result_of_the_pruning_has_a_gradient(number):
+    names, gradients = ("am", "lm", "ranges"), []
+    for device in ("cpu", MPS):
+        am, lm, ranges = (_inputs()[name].to(device) for name in names)
+        leaves = am.requires_grad_(True), lm.requires_grad_(True)
+        found = k2.do_rnnt_pruning(am, lm, ranges)[number].sum()
+        gradients.append(torch.autograd.grad(found, leaves, allow_unused=True))
+    for cpu, mps in zip(*gradients):
+        assert (cpu is None) == (mps is None)
+        assert cpu is None or torch.allclose(mps.cpu(), cpu)
+
+
+@pytest.mark.parametrize("columns", [5, 6], ids=["modified", "regular"])
+@pytest.mark.parametrize("s_range", range(1, 8))
+def test_ranges_and_their_warnings_are_those_of_the_cpu(s_range, columns, capsys):
+    inputs = _inputs()
+    # One sequence has as many symbols as frames.
+    boundary = torch.tensor([[0, 0, 4, 4], [0, 0, 3, 5]])
+    found = []
+    for device in ("cpu", MPS):
+        grads = inputs["px_grad"][:, :, :columns], inputs["py_grad"]
+        grads = (grad.contiguous().to(device) for grad in grads)
+        ranges = k2.get_rnnt_prune_ranges(*grads, boundary.to(device), s_range)
+        found.append((ranges.tolist(), re.findall(r"Adjusting to \d+", capsys.readouterr().out)))
+    assert found[0] == found[1]
 
 
 # ---- the pruned loss, with arguments that only some losses take
