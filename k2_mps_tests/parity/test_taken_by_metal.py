@@ -484,6 +484,14 @@ def test_ranges_and_their_warnings_are_those_of_the_cpu(s_range, columns, capsys
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_ranges_of_one_position_are_refused_for_one_frame_without_symbols(device):
+    px, py = _zeros(1, 4, 2, device=device), _zeros(1, 5, 1, device=device)
+    boundary = torch.tensor([[0, 0, 0, 1]], device=device)
+    with pytest.raises(AssertionError, match="no valid paths could survive"):
+        k2.get_rnnt_prune_ranges(px, py, boundary, 1)
+
+
 # ---- the pruned loss, with arguments that only some losses take
 
 
