@@ -108,7 +108,7 @@ class _Rules(Rewriter):
         }
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
-        extractors = [node for node in ast.walk(tree) if self._kaldifeat and makes_extractor(node)]
+        extractors = [node for node in ast.walk(tree) if makes_extractor(node)]
         self.notes += [Note("kaldifeat", node.lineno, dotted(node.func)) for node in extractors]
         self.stays = bool(extractors)
         self._in_place = set()
@@ -122,7 +122,7 @@ class _Rules(Rewriter):
     # ---- statements
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
-        if node.level or not (node.module or "").startswith("torch"):
+        if node.level:
             return node
         ours, others = [], []
         for alias in node.names:
@@ -260,14 +260,14 @@ class _Rules(Rewriter):
         These are the names that k2_mac.gpu lacks, and a version that the code takes for a text.
         """
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Attribute) and self._lacks(inner):
+            if self._lacks(inner):
                 yield inner
             else:
                 yield from (
                     part for part in used_as_texts(inner) if self.name(part) in CUDA_VERSIONS
                 )
 
-    def _lacks(self, node: ast.Attribute) -> bool:
+    def _lacks(self, node: ast.AST) -> bool:
         name = self.name(node)
         return (
             name.startswith("torch.cuda.")

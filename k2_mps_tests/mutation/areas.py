@@ -41,12 +41,18 @@ _PRUNING = ["k2.do_rnnt_pruning", "k2.get_rnnt_prune_ranges"]
 # reads a table of calls that has one.
 PYTHON_TESTS = {
     "counting": Chosen(["counters"], through=["k2.mps.counters"]),
-    "ctc": Chosen(["ctc", "losses", "graph_index"], through=_CTC),
+    "ctc": Chosen(
+        ["taken_by_metal", "ctc", "losses", "graph_index"], through=[*_CTC, "ctc._rows_for_metal"]
+    ),
     "dense": Chosen(["lattice", "gradients"], through=["k2.DenseFsaVec"]),
     "double_scores": Chosen(["scores", "gradients"], through=_SCORES),
     "graph_index": Chosen(["graph_index"], through=["k2.mps.graph_index"]),
-    "joiner": Chosen(["operations", "gradients", "budgets"], through=["k2.mps.joiner_input"]),
-    "lattice": Chosen(["lattice", "placement"], through=["k2.intersect_dense"]),
+    "joiner": Chosen(
+        ["taken_by_metal", "operations", "gradients", "budgets"], through=["k2.mps.joiner_input"]
+    ),
+    "lattice": Chosen(
+        ["taken_by_metal", "lattice", "placement"], through=["k2.intersect_dense", "lattice._make"]
+    ),
     # k2.mps.explain() is in placement.py, and prints the reasons that not_taken.py keeps.
     "not_taken": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
     "placement": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
@@ -54,12 +60,20 @@ PYTHON_TESTS = {
     "pruned": Chosen(["pruned", "after_lattice", "pruned_streams"], through=[*_PRUNED, *_STREAMS]),
     # The recursion reads the rows of its boundary with rnnt_boundary.py.
     "rnnt_boundary": Chosen(
-        ["budgets", "mutual_information"],
+        ["taken_by_metal", "budgets", "mutual_information"],
         through=["k2.mps.know_boundary", "k2.mutual_information_recursion"],
     ),
-    "rnnt_pruned": Chosen(["operations", "gradients", "losses"], through=["k2.rnnt_loss_pruned"]),
-    "rnnt_pruning": Chosen(["operations", "gradients", "budgets"], through=_PRUNING),
-    "rnnt_smoothed": Chosen(["rnnt_smoothed", "gradients"], through=["k2.rnnt_loss_smoothed"]),
+    "rnnt_pruned": Chosen(
+        ["taken_by_metal", "operations", "gradients", "losses"], through=["k2.rnnt_loss_pruned"]
+    ),
+    "rnnt_pruning": Chosen(
+        ["taken_by_metal", "operations", "gradients", "budgets"],
+        through=[*_PRUNING, "rnnt_pruning.in_metal"],
+    ),
+    "rnnt_smoothed": Chosen(
+        ["taken_by_metal", "rnnt_smoothed", "gradients"],
+        through=["k2.rnnt_loss_smoothed", "rnnt_smoothed.in_metal"],
+    ),
     "scores": Chosen(["scores"], through=_SCORES),
     "streams": Chosen(["pruned_streams", "decoding"], through=_STREAMS),
     # The gradient of index_select() is a sum.

@@ -162,6 +162,12 @@ USE_THE_CPU = """
 import torch
 import k2
 assert not k2.mps.is_available()
+try:
+    k2.mps.synchronize()
+except RuntimeError as error:
+    assert str(error) == k2.mps.unavailable_reason()
+else:
+    raise AssertionError("k2 waited for a device that is turned off")
 print(k2.mps.unavailable_reason())
 fsa = k2.linear_fsa([1, 2])
 fsa.scores = torch.ones(3)
@@ -193,6 +199,11 @@ _k2.version.with_mps = False
 import k2
 print(*sorted(name for name in sys.modules if name.startswith(("k2.mps.", "k2.compat"))))
 """
+
+
+def test_k2_mps_has_no_other_names():
+    with pytest.raises(AttributeError, match="module 'k2.mps' has no attribute 'nothing'"):
+        _ = k2.mps.nothing
 
 
 def test_a_build_without_mps_loads_no_module_of_mps():

@@ -68,14 +68,6 @@ def test_a_full_disk_or_quota_is_named_although_git_does_not_name_it(tmp_path, m
         git.check_resources("add", message, tmp_path)
 
 
-@pytest.mark.parametrize("count, shown", [(2, "1\n2"), (7, "3\n4\n5\n6\n7")])
-def test_the_last_lines_of_a_command_that_failed_are_its_reason(count, shown):
-    outcome = process.run(["sh", "-c", f"seq {count}; exit 3"])
-    with pytest.raises(errors.CheckFailedError) as caught:
-        outcome.check(errors.CheckFailedError, "it failed", "try again")
-    assert caught.value.why == shown
-
-
 @pytest.mark.parametrize(
     "script, found",
     [("echo ' a '", "a"), ("echo a; exit 1", ""), ("printf '\\377'", "\ufffd"), ("cat", "")],
