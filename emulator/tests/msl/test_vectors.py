@@ -26,6 +26,42 @@ template <typename T> typename Traits<T>::Vector three(T a) {
   return typename Traits<T>::Vector(a, a, a);
 }
 template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
+typedef half Small;
+typedef Color Paint;
+typedef device float4 *Rows;
+using Sum = decltype(float4(1) + 1);
+template <typename T> struct Row { typedef T value; value of(float a) { return value(a, 2); } };
+template <class T> T of_class(float a, float b) { return T(a, b); }
+template <typename... T> float sum_of(float a) { return (0 + ... + T(a, a).y); }
+template <typename T> float third(T a) {
+  typedef typename Traits<T>::Vector Three;
+  return Three(a, 1, a + 1).z;
+}
+struct Pairs { template <typename T> using Of = vec<T, 2>; };
+template <typename P> float second() { return typename P::template Of<float>(5, 6).y; }
+// A member and a variable may have the name of a type or of a namespace.
+struct Named { float x; float Color(float y) { return x * y; } };
+float members() {
+  Named named = {3};
+  thread Named *p = &named;
+  return named.Color(4) + p->Color(5);
+}
+float names() {
+  float metal = 1;
+  metal = float2(2, 3).y;
+  return metal;
+}
+float references() {
+  typedef thread float4 &Reference;
+  float4 v(1);
+  Reference r(v);
+  r.y = 2;
+  return v.y;
+}
+float casts(float x) {
+  float4 a = (float4)*(thread float *)&x, b = (float4)(const int)x;
+  return a.w + b.x + ((half4)(float4 const)a).y;
+}
 float locals() {
   float4 a(1, 2, 3, 4);
   const float2 b(a.zw);
@@ -140,6 +176,21 @@ VALUES = {
         "first(y)": 5,
         "first(int2(3, 4))": 3,
         "((Color)int4(1, 2, 3, 4)).y": 2,
+        "Paint(1, 2, 3, 4).w": 4,
+        "float(Small(bfloat(1.5f)))": 1.5,
+        "Row<float2>().of(1).y": 2,
+        "of_class<Pair>(3, 4).y": 4,
+        "sum_of<float2, half2>(3)": 6,
+        "third(4.0f)": 5,
+        "second<Pairs>()": 6,
+        "members()": 27,
+        "names()": 3,
+        "references()": 2,
+        "Sum(3, 4, 5, 6).w": 6,
+        "((Rows)(out + 4))[-1].x == out[0] ? 1 : 2": 1,
+        "((::Color)int4(1, 2, 3, 4)).z": 3,
+        "((::metal::float4)int4(1, 2, 3, 4)).w": 4,
+        "casts(1.5f)": 4,
     },
     "local vectors": {"locals()": 20 + 4 + 7 + 1 + 6 + 5},
 }
