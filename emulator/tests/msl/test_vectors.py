@@ -58,6 +58,33 @@ float references() {
   r.y = 2;
   return v.y;
 }
+// The parameters of these operators have no names, so they look like casts.
+struct Operators {
+  float operator[](half) const { return 1; }
+  float operator()(half2) const { return 2; }
+  float operator>(half4) const { return 3; }
+};
+float operators() { Operators o; return o[1.0h] + o(half2(1)) + (o > half4(1)); }
+float initializers(int n) {
+  thread float2 a(1, 2), b(3, 4);
+  constexpr half2 c(5, 6);
+  if (n == 0) half2(7, 8); else half2(7, 8);
+  do half2(7, 8); while (n == 0);
+  switch (n) {
+    case 1:
+      float2 d(9, 10);
+      return a.y + b.y + c.y + d.y;
+  }
+  return 0;
+}
+float2 after_operators() {
+  int2 v(3, 4), w[2] = {v, v};
+  thread int2 *p = w;
+  half2 a = (half2)-v, b = (half2)+v, c = (half2)~v, d = (half2)++v, e = (half2)--v;
+  half2 f = (half2)v++, g = (half2)p->yx, h = (half2)w[1], i = (half2)::metal::abs(-v);
+  half2 j = static_cast<decltype(half2())>(v), k = (half2)!bool2(false);
+  return float2(a + 2 * b + c + 10 * d + e + 20 * f + 30 * g + h + i + j + k);
+}
 float casts(float x) {
   float4 a = (float4)*(thread float *)&x, b = (float4)(const int)x;
   return a.w + b.x + ((half4)(float4 const)a).y;
@@ -131,6 +158,9 @@ VALUES = {
         "int4(x == x).z": 1,
         "uint2(x.xy != y.xy).y": 1,
         "float4((x < 3) && (y > 5)).y": 1,
+        "float4((x < 3) || (y > 7)).w": 1,
+        "float4(x <= 2).y": 1,
+        "float4(x >= 2).y": 1,
         "float4(!(x < 3)).y": 0,
         "float4(!(x < 3)).w": 1,
         "any(x > 3)": 1,
@@ -191,6 +221,9 @@ VALUES = {
         "((::Color)int4(1, 2, 3, 4)).z": 3,
         "((::metal::float4)int4(1, 2, 3, 4)).w": 4,
         "casts(1.5f)": 4,
+        "operators()": 6,
+        "initializers(1)": 22,
+        "after_operators().x": -3 + 6 - 4 + 40 + 3 + 60 + 120 + 3 + 4 + 4 + 1,
     },
     "local vectors": {"locals()": 20 + 4 + 7 + 1 + 6 + 5},
 }
