@@ -63,8 +63,16 @@ struct Operators {
   float operator[](half) const { return 1; }
   float operator()(half2) const { return 2; }
   float operator>(half4) const { return 3; }
+  operator half2() const { return half2(4, 5); }
 };
-float operators() { Operators o; return o[1.0h] + o(half2(1)) + (o > half4(1)); }
+float operators() {
+  Operators o;
+  half2 v = o;
+  return o[1.0h] + o(half2(1)) + (o > half4(1)) + v.y;
+}
+template <typename T> T braced(float a) { return T{a, 2}; }
+struct Both { float a, b; };
+auto result_type_last(float a) -> float2 { return float2(a, 3); }
 float initializers(int n) {
   thread float2 a(1, 2), b(3, 4);
   constexpr half2 c(5, 6);
@@ -117,6 +125,8 @@ VALUES = {
         "vec<float, 3>(1, 2, 3).z": 3,
         "metal::vec<int, 2>(1.9f, -1.9f).y": -1,
         "float4{1, 2, 3, 4}.z": 3,
+        "float4{x.zw, 2, 3}.y": 4,
+        "vec<float, 4>{x.zw, 2, 3}.y": 4,
         "int4(x * 1.5f).y": 3,
         "float4(int4(1, 2, 3, 4)).w": 4,
         "half4(x).z": 3,
@@ -159,6 +169,7 @@ VALUES = {
         "uint2(x.xy != y.xy).y": 1,
         "float4((x < 3) && (y > 5)).y": 1,
         "float4((x < 3) || (y > 7)).w": 1,
+        "float4(x < float4{x.zw, 2, 3}).y": 1,
         "float4(x <= 2).y": 1,
         "float4(x >= 2).y": 1,
         "float4(!(x < 3)).y": 0,
@@ -221,7 +232,9 @@ VALUES = {
         "((::Color)int4(1, 2, 3, 4)).z": 3,
         "((::metal::float4)int4(1, 2, 3, 4)).w": 4,
         "casts(1.5f)": 4,
-        "operators()": 6,
+        "operators()": 11,
+        "braced<Both>(1).b": 2,
+        "result_type_last(1).y": 3,
         "initializers(1)": 22,
         "after_operators().x": -3 + 6 - 4 + 40 + 3 + 60 + 120 + 3 + 4 + 4 + 1,
     },

@@ -100,7 +100,7 @@ class Vectors(Step):
     def _rewrite_braced_construction(self, begin, end):
         s = self._structure
         before = s.text(s.previous(begin))
-        if before in ("->", "<", "operator") or end not in s.match:
+        if before == "->" or end not in s.match:
             return
         self._edits.insert_before(begin, "::__msl::make<")
         self._edits.insert_after(end - 1, ">")
