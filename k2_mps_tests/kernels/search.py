@@ -69,6 +69,7 @@ class Shape(NamedTuple):
     arcs: int  # the number of arcs that leave each state
     rows: list  # the number of rows (frames) of each sequence
     options: Options
+    symbols: int = SYMBOLS  # labels are less than this, except that of the final arcs
 
 
 class Batch:
@@ -78,10 +79,10 @@ class Batch:
     """
 
     def __init__(self, shape):
-        states, num_arcs, rows, self.options = shape
+        states, num_arcs, rows, self.options, symbols = shape
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
         self.rows, self.shared = rows, len(states) == 1
-        graphs = random_graphs(random, states, num_arcs)
+        graphs = random_graphs(random, states, num_arcs, symbols)
         self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         if self.options.allow_partial:
             # A sequence may then end with a label that has no scores.
@@ -171,14 +172,14 @@ class Batch:
         return lacks
 
 
-def random_graphs(random, states, num_arcs):
+def random_graphs(random, states, num_arcs, symbols=SYMBOLS):
     """Returns random graphs.  States 0, 2, 4, ... have an arc with label -1 to the last state."""
     parts, fsas = [], []
     for fsa, n in enumerate(states):
         arcs = np.zeros((n - 1) * (num_arcs + 1), ARC)
         arcs["src"] = np.repeat(np.arange(n - 1), num_arcs + 1)
         arcs["dest"] = random.integers(n - 1, size=len(arcs))
-        arcs["label"] = random.integers(SYMBOLS, size=len(arcs))
+        arcs["label"] = random.integers(symbols, size=len(arcs))
         final = (np.arange(len(arcs)) % (2 * num_arcs + 2)) == num_arcs
         arcs["dest"][final], arcs["label"][final] = n - 1, -1
         arcs["score"] = random.standard_normal(len(arcs)) / 4

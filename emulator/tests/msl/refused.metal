@@ -275,6 +275,11 @@ template { int x; };
 struct S {
   void f()
          ^
+//// operator_without_parameters: 'operator+' cannot be the name
+struct S { float operator+; };
+                 ^
+//// template_arguments_without_an_end: expected '>'
+struct S { array<float, 2 x; };
 
 // ---- The preprocessor
 

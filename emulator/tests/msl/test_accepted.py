@@ -136,9 +136,11 @@ PROGRAMS = [
     (
         "initializers_of_members",
         "struct Pair { float x, y; Pair(float a) : x{a}, y(2) { y += x; }"
-        " float sum() const { return x + y; } };",
-        "Pair pair(3); out[0] = pair.sum();",
-        [8],
+        " Pair(float a, float b) : x(a), y{b} { y += 1; }"
+        " float sum() const { return x + y; } };"
+        " struct Far { float x; Far(float a) device : x{a} {} Far(float a) constant : x{a} {} };",
+        "Pair pair(3); out[0] = pair.sum(); Pair other(4, 5); out[1] = other.sum();",
+        [8, 10],
     ),
     (
         # clang declares the parameter of this operator= as a reference without an address space.
@@ -155,6 +157,37 @@ PROGRAMS = [
         "out[2] = 5; out[3] = 6; Pair own = {4, 3}; out[0] = ((device Pair *)(out + 2))->sum();"
         " out[1] = pair.sum(); out[2] = own.sum();",
         [11, 3, 1],
+    ),
+    (
+        "members_of_all_kinds",
+        "struct Members {"
+        " alignas(16) float first = (1 + 2); float values[int(2)] = {4, 5};"
+        " array<float, int(2)> pair = {6, 7};"
+        ' static_assert(sizeof(float) == int(4), "");'
+        " typedef float Function(float);"
+        " static float twice(float x) { return x * 2; }"
+        " friend float sum(Members m) { return m.first + m.values[1] + m.pair[1]; }"
+        " decltype(float(1)) get() const { return first; }"
+        " __attribute__((always_inline)) float times(float x) const { return first * x; }"
+        " float operator()(float x) const { return first + x; }"
+        " operator float() const { return first; }"
+        " ~Members() {}"
+        " struct Inner { float get() const { return 1; }"
+        " float two() const device { return 2; } float two() const constant { return 2; } };"
+        " };",
+        "Members m; out[0] = sum(m); out[1] = Members::twice(m.get()) + m.times(2);"
+        " out[2] = m(1) + float(m);",
+        [15, 12, 7],
+    ),
+    (
+        # Of two member functions that differ in these words, clang sees only the first one.
+        "member_functions_after_access_specifiers",
+        "struct A { float f() const device { return 1; }"
+        " public: float f() const constant { return 1; }"
+        " float g() const device { return 2; } protected: float g() const constant { return 2; }"
+        " float h() const device { return 3; } private: float h() const constant { return 3; } };",
+        "out[0] = ((device A *)out)->f();",
+        [1],
     ),
     (
         "type_traits",

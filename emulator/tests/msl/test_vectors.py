@@ -26,6 +26,77 @@ template <typename T> typename Traits<T>::Vector three(T a) {
   return typename Traits<T>::Vector(a, a, a);
 }
 template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
+typedef half Small;
+typedef Color Paint;
+typedef device float4 *Rows;
+using Sum = decltype(float4(1) + 1);
+template <typename T> struct Row { typedef T value; value of(float a) { return value(a, 2); } };
+template <class T> T of_class(float a, float b) { return T(a, b); }
+template <typename... T> float sum_of(float a) { return (0 + ... + T(a, a).y); }
+template <typename T> float third(T a) {
+  typedef typename Traits<T>::Vector Three;
+  return Three(a, 1, a + 1).z;
+}
+struct Pairs { template <typename T> using Of = vec<T, 2>; };
+template <typename P> float second() { return typename P::template Of<float>(5, 6).y; }
+// A member and a variable may have the name of a type or of a namespace.
+struct Named { float x; float Color(float y) { return x * y; } };
+float members() {
+  Named named = {3};
+  thread Named *p = &named;
+  return named.Color(4) + p->Color(5);
+}
+float names() {
+  float metal = 1;
+  metal = float2(2, 3).y;
+  return metal;
+}
+float references() {
+  typedef thread float4 &Reference;
+  float4 v(1);
+  Reference r(v);
+  r.y = 2;
+  return v.y;
+}
+// The parameters of these operators have no names, so they look like casts.
+struct Operators {
+  float operator[](half) const { return 1; }
+  float operator()(half2) const { return 2; }
+  float operator>(half4) const { return 3; }
+  operator half2() const { return half2(4, 5); }
+};
+float operators() {
+  Operators o;
+  half2 v = o;
+  return o[1.0h] + o(half2(1)) + (o > half4(1)) + v.y;
+}
+template <typename T> T braced(float a) { return T{a, 2}; }
+struct Both { float a, b; };
+auto result_type_last(float a) -> float2 { return float2(a, 3); }
+float initializers(int n) {
+  thread float2 a(1, 2), b(3, 4);
+  constexpr half2 c(5, 6);
+  if (n == 0) half2(7, 8); else half2(7, 8);
+  do half2(7, 8); while (n == 0);
+  switch (n) {
+    case 1:
+      float2 d(9, 10);
+      return a.y + b.y + c.y + d.y;
+  }
+  return 0;
+}
+float2 after_operators() {
+  int2 v(3, 4), w[2] = {v, v};
+  thread int2 *p = w;
+  half2 a = (half2)-v, b = (half2)+v, c = (half2)~v, d = (half2)++v, e = (half2)--v;
+  half2 f = (half2)v++, g = (half2)p->yx, h = (half2)w[1], i = (half2)::metal::abs(-v);
+  half2 j = static_cast<decltype(half2())>(v), k = (half2)!bool2(false);
+  return float2(a + 2 * b + c + 10 * d + e + 20 * f + 30 * g + h + i + j + k);
+}
+float casts(float x) {
+  float4 a = (float4)*(thread float *)&x, b = (float4)(const int)x;
+  return a.w + b.x + ((half4)(float4 const)a).y;
+}
 float locals() {
   float4 a(1, 2, 3, 4);
   const float2 b(a.zw);
@@ -54,6 +125,8 @@ VALUES = {
         "vec<float, 3>(1, 2, 3).z": 3,
         "metal::vec<int, 2>(1.9f, -1.9f).y": -1,
         "float4{1, 2, 3, 4}.z": 3,
+        "float4{x.zw, 2, 3}.y": 4,
+        "vec<float, 4>{x.zw, 2, 3}.y": 4,
         "int4(x * 1.5f).y": 3,
         "float4(int4(1, 2, 3, 4)).w": 4,
         "half4(x).z": 3,
@@ -95,6 +168,10 @@ VALUES = {
         "int4(x == x).z": 1,
         "uint2(x.xy != y.xy).y": 1,
         "float4((x < 3) && (y > 5)).y": 1,
+        "float4((x < 3) || (y > 7)).w": 1,
+        "float4(x < float4{x.zw, 2, 3}).y": 1,
+        "float4(x <= 2).y": 1,
+        "float4(x >= 2).y": 1,
         "float4(!(x < 3)).y": 0,
         "float4(!(x < 3)).w": 1,
         "any(x > 3)": 1,
@@ -140,6 +217,26 @@ VALUES = {
         "first(y)": 5,
         "first(int2(3, 4))": 3,
         "((Color)int4(1, 2, 3, 4)).y": 2,
+        "Paint(1, 2, 3, 4).w": 4,
+        "float(Small(bfloat(1.5f)))": 1.5,
+        "Row<float2>().of(1).y": 2,
+        "of_class<Pair>(3, 4).y": 4,
+        "sum_of<float2, half2>(3)": 6,
+        "third(4.0f)": 5,
+        "second<Pairs>()": 6,
+        "members()": 27,
+        "names()": 3,
+        "references()": 2,
+        "Sum(3, 4, 5, 6).w": 6,
+        "((Rows)(out + 4))[-1].x == out[0] ? 1 : 2": 1,
+        "((::Color)int4(1, 2, 3, 4)).z": 3,
+        "((::metal::float4)int4(1, 2, 3, 4)).w": 4,
+        "casts(1.5f)": 4,
+        "operators()": 11,
+        "braced<Both>(1).b": 2,
+        "result_type_last(1).y": 3,
+        "initializers(1)": 22,
+        "after_operators().x": -3 + 6 - 4 + 40 + 3 + 60 + 120 + 3 + 4 + 4 + 1,
     },
     "local vectors": {"locals()": 20 + 4 + 7 + 1 + 6 + 5},
 }

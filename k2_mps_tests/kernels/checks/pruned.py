@@ -60,6 +60,9 @@ def cases():
             yield _step(f"{name}, {groups} groups of {threads} threads", batch, threads, groups)
         yield _describe(name, batch)
         yield _emit(name, batch)
+    # All arcs of a state have one label, so only their destinations can be out of order.
+    shape = Shape(states=[9], arcs=3, rows=[12, 6], options=Options(9, 4, 2, 10), symbols=1)
+    yield _describe("one label", Batch(shape))
     yield _lattice_that_does_not_fit()
 
 

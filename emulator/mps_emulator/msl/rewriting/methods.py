@@ -34,7 +34,6 @@ class Methods(Step):
         while index < end:
             if s.text(index) in ("public", "private", "protected"):
                 index += 2
-                continue
             index = self._read_member(scope, index, end)
 
     def _read_member(self, scope, begin, end):
@@ -50,13 +49,11 @@ class Methods(Step):
                 return s.end_of_bracket(index)
             if text in ("=", "static_assert"):
                 return s.end_of_statement(index) + 1
-            if text in ("static", "friend", "typedef", "using"):
+            if text in ("static", "friend", "typedef"):
                 is_static = True
                 index += 1
-            elif text in ("decltype", "alignas", "__attribute__", "explicit"):
-                index += 1
-                if s.text(index) == "(":
-                    index = s.end_of_bracket(index)
+            elif text in ("decltype", "alignas", "__attribute__"):
+                index = s.end_of_bracket(index + 1)
             elif text == "[":
                 index = s.end_of_bracket(index)
             elif text == "<":
@@ -91,7 +88,7 @@ class Methods(Step):
                 # The first braces may belong to a member initializer.
                 if s.text(index) in (",", "{"):
                     continue
-                return index + (s.text(index) == ";")
+                return index
             if text in OPENING:
                 index = s.end_of_bracket(index)
             elif text in CLOSING:

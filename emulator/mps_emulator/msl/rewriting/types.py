@@ -46,10 +46,10 @@ class Types:
     def _note_alias(self, name, begin, end):
         """Notes that `name` is an alias of the type in tokens [begin, end)."""
         s = self._structure
+        if s.text(end - 1) == "&":
+            return  # A vector made from the referenced vector would be a copy.
         for index in range(begin, end):
             text = s.text(index)
-            if text in ("*", "&", "&&"):
-                return
             if (
                 text in names.VECTOR_NAMES
                 or text in names.SMALL_FLOATS
@@ -67,23 +67,20 @@ class Types:
         these types, and `typename ...`.  half and bfloat count as vectors here.
         """
         s = self._structure
-        begin = index
-        if s.text(s.previous(begin)) in (".", "->", "::"):
+        if s.text(s.previous(index)) in (".", "->", "::"):
             return None
         if s.text(index) == "::":
             index += 1
         if s.text(index) == "metal" and s.text(index + 1) == "::":
             index += 2
         text = s.text(index)
-        if not s.is_identifier(index):
-            return None
         if text == "typename":
             return self._end_of_dependent_name(index + 1)
         if text in names.VECTOR_NAMES or text in names.SMALL_FLOATS:
             return index + 1
         if text == "vec" and s.text(index + 1) == "<":
             return s.end_of_template_arguments(index + 1)
-        if index == begin and (text in self._template_parameters or text in self._type_aliases):
+        if text in self._template_parameters or text in self._type_aliases:
             if s.text(index + 1) == "<":
                 return s.end_of_template_arguments(index + 1)
             return None if s.text(index + 1) == "::" else index + 1

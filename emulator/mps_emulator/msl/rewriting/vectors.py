@@ -44,7 +44,7 @@ class Vectors(Step):
         before = s.text(s.previous(begin))
         if before in ("operator", "~"):
             return
-        if s.is_identifier(s.previous(begin)) and before not in ("return", "case", "else", "do"):
+        if s.is_identifier(s.previous(begin)) and before not in ("return", "else", "do"):
             return  # a declaration: float4 (x)
         if self._is_declarator(end):
             return
@@ -100,7 +100,7 @@ class Vectors(Step):
     def _rewrite_braced_construction(self, begin, end):
         s = self._structure
         before = s.text(s.previous(begin))
-        if before in ("->", "<", "operator") or end not in s.match:
+        if before == "->" or end not in s.match:
             return
         self._edits.insert_before(begin, "::__msl::make<")
         self._edits.insert_after(end - 1, ">")
@@ -113,7 +113,7 @@ class Vectors(Step):
         before = s.text(s.previous(begin))
         allowed = ("constant", "constexpr")
         if s.scope[begin].in_function:
-            allowed += ("{", "}", ";", "(", ":", "const", "thread", "static")
+            allowed += ("{", "}", ";", "(", ":", "const", "thread")
         if before not in allowed:
             return
         if before == "(" and s.text(s.previous(s.previous(begin))) != "for":
@@ -140,7 +140,7 @@ class Vectors(Step):
         s = self._structure
         before = s.previous(opening)
         text = s.text(before)
-        if s.is_identifier(before) and text not in ("return", "case", "else"):
+        if s.is_identifier(before) and text != "return":
             return  # not a cast, but an expression like sizeof(float4) or f(T)
         if text in ("]", ">") or (text == ")" and not self._is_cast_type(before)):
             return
@@ -169,7 +169,7 @@ class Vectors(Step):
             if self._types.is_type(index + 1, close):
                 return self._end_of_operand(close + 1)
             index = close + 1
-        elif s.kind(index) in ("number", "string", "character"):
+        elif s.kind(index) in ("number", "character"):
             index += 1
         elif s.kind(index) == "identifier" or text == "::":
             index = self._types.end_of_name(index)
