@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from k2mps.build import builder, doctor
+from k2mps.build import build_tree, doctor
 from k2mps.build.doctor import Check, Device
 from k2mps.core import errors
 from k2mps.core.progress import Reporter
@@ -202,10 +202,10 @@ KIB_PER_JOB = 3 << 19
 def test_as_many_compilers_run_as_processors_and_memory_allow(tmp_path, monkeypatch, facts, jobs):
     if facts:
         (tmp_path / "meminfo").write_text(facts)
-    monkeypatch.setattr(builder, "Path", lambda path: tmp_path / "meminfo")
+    monkeypatch.setattr(build_tree, "Path", lambda path: tmp_path / "meminfo")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    assert builder.fitting_jobs() == jobs
+    assert build_tree.fitting_jobs() == jobs
     # macOS has neither the function nor the file.
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert builder.fitting_jobs() == 1
+    assert build_tree.fitting_jobs() == 1

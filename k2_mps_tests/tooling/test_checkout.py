@@ -6,7 +6,7 @@ import pytest
 from k2mps.core import errors
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
-from k2mps.stack import extraction, transaction, upstream
+from k2mps.stack import extraction, transaction, unfinished, upstream
 from k2mps.stack.checkout import BRANCH_REF, Checkout
 from k2mps.stack.commits import Line
 
@@ -145,7 +145,7 @@ def test_files_that_became_folders_and_folders_that_became_files(k2, script, exc
 )
 def test_the_unfinished_command_of_git(k2, files, operation):
     support.write(k2 / ".git", files)
-    assert Checkout(k2).operation_in_progress() == operation
+    assert unfinished.operation_in_progress(Checkout(k2)) == operation
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_rebase_was_killed_if_it_has_not_stopped_at_a_commit(
     k2, done, following, stopped_at, was_killed
 ):
     """In the list of a rebase, HEAD stands for the id of a commit, and HEAD~ for another."""
-    assert not Checkout(k2).rebase_was_killed()
+    assert not unfinished.rebase_was_killed(Checkout(k2))
     support.write(k2 / ".git", {"rebase-merge/git-rebase-todo": ""})
     ids = {"HEAD~": "1" * 40, "HEAD": git(k2, "rev-parse", "HEAD")}
     for name, text in {"done": done, "git-rebase-todo": following}.items():
@@ -176,7 +176,7 @@ def test_a_rebase_was_killed_if_it_has_not_stopped_at_a_commit(
             (k2 / ".git/rebase-merge" / name).write_text(text, encoding="latin-1")
     if stopped_at:
         git(k2, "update-ref", "REBASE_HEAD", stopped_at)
-    assert Checkout(k2).rebase_was_killed() == was_killed
+    assert unfinished.rebase_was_killed(Checkout(k2)) == was_killed
 
 
 @pytest.mark.parametrize("script", ["true", "git rebase -q --exec false --root || true"])

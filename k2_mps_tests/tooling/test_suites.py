@@ -7,8 +7,9 @@ import sys
 import types
 
 import pytest
-from k2mps.build import build_tree, doctor
+from k2mps.build import build_tree, builder, doctor
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built, Request
 from k2mps.cli import command_line
 from k2mps.cli.session import Session
 from k2mps.core import errors
@@ -159,7 +160,7 @@ def test_the_tests_of_a_checkout_import_modules_of_their_folder(environment, tmp
     text = "import os, helper\n\n"
     text += f"def test_x(): assert os.environ.get('K2_TESTS') == {expected}\n"
     support.write(k2 / "tests", {"helper.py": "", "test_it.py": text})
-    built = builder.Built(k2, tmp_path / "tree", (tmp_path, tmp_path), 0)
+    built = Built(k2, tmp_path / "tree", (tmp_path, tmp_path), 0)
     suite = suites.Suite("k2", "{k2}/tests", doctor.Device.CPU, cpp=cpp, spread="")
     result = suites.run(environment, suite, built)
     assert result.ok and result.passed == 1, result.output
@@ -253,10 +254,10 @@ def test_suites_share_a_build_and_its_error(environment, monkeypatch):
         asked.append(request.label)
         if request.tests:
             raise errors.CompileError("no", next_command="correct it")
-        return builder.Built(checkout, checkout, (checkout, checkout), 0)
+        return Built(checkout, checkout, (checkout, checkout), 0)
 
     monkeypatch.setattr(builder, "build", build)
-    builds = suites._Builds(environment, lambda: environment.project.root, builder.Request())
+    builds = suites._Builds(environment, lambda: environment.project.root, Request())
     with_cpp = dataclasses.replace(ON_CPU, cpp=True)
     assert builds.get(ON_CPU) is builds.get(dataclasses.replace(ON_CPU, name="other"))
     for _ in range(2):
@@ -272,7 +273,7 @@ def test_a_suite_with_tests_that_need_no_k2_runs_without_upstream(environment, m
 
     prepared = []
     monkeypatch.setattr(builder, "prepare", lambda _, request: prepared.append(request.device))
-    builds = suites._Builds(environment, away, builder.Request())
+    builds = suites._Builds(environment, away, Request())
     suite = dataclasses.replace(ON_CPU, marked=marked)
     if marked:
         assert builds.get(suite) is None
