@@ -108,8 +108,6 @@ def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _
     """Refuses labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
     if log_probs.ndim == 0:
         return  # torch raises an error.
-    # As torch does.
-    targets = targets.to("cpu", torch.long)
     labels, classes = targets, log_probs.shape[-1]
     if targets.ndim == 2:
         lengths = torch.as_tensor(target_lengths, device="cpu").reshape(-1, 1)
