@@ -125,5 +125,5 @@ def _parallel(
 ) -> None:
     """Makes a DistributedDataParallel.  A process of any rank uses mps:0."""
     if any(parameter.is_mps for parameter in module.parameters()):
-        device_ids, output_device = device_ids and [0], None
+        device_ids = device_ids and [0]
     original(self, module, device_ids, output_device, *args, **kwargs)

@@ -108,16 +108,13 @@ def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _
     """Refuses labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
     if log_probs.ndim == 0:
         return  # torch raises an error.
-    # As torch does.
-    targets = targets.to("cpu", torch.long)
     labels, classes = targets, log_probs.shape[-1]
     if targets.ndim == 2:
         lengths = torch.as_tensor(target_lengths, device="cpu").reshape(-1, 1)
         if lengths.shape[0] != targets.shape[0]:
             return  # torch raises an error.
-        labels = targets[
-            torch.arange(targets.shape[1], device="cpu") < lengths
-        ]  # without the padding
+        is_padding = torch.arange(targets.shape[1], device="cpu") >= lengths
+        labels = targets[~is_padding]
     wrong = labels[(labels < 0) | (labels >= classes)]
     _check(
         wrong.numel() == 0, f"labels must be within [0, {classes - 1}]. Given: {wrong[:9].tolist()}"
