@@ -209,6 +209,16 @@ def test_the_graph_can_be_used_twice(name, double, placement):
 
 
 @SEMIRINGS
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_graph_that_a_backward_pass_has_freed_cannot_be_used(name, log_semiring, placement):
+    for fsa in both(random_fsa_vec()):
+        scores = getattr(fsa, name)(True, log_semiring)
+        scores.sum().backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            scores.sum().backward()
+
+
+@SEMIRINGS
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan")])
 def test_scores_that_are_not_finite(value, double, log_semiring, placement):

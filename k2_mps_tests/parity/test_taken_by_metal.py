@@ -484,6 +484,12 @@ def test_ranges_and_their_warnings_are_those_of_the_cpu(s_range, columns, capsys
     assert found[0] == found[1]
 
 
+def test_a_sequence_without_frames_needs_a_position_for_each_symbol():
+    boundary = torch.tensor([[0, 0, 3, 0], [0, 0, 4, 5]], device=MPS)
+    grads = (_inputs()[name].to(MPS) for name in ("px_grad", "py_grad"))
+    assert k2.get_rnnt_prune_ranges(*grads, boundary, 2).shape == (2, 5, 4)
+
+
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_ranges_of_one_position_are_refused_for_one_frame_without_symbols(device):
     px, py = _zeros(1, 4, 2, device=device), _zeros(1, 5, 1, device=device)
