@@ -141,6 +141,13 @@ class Result:
         raised = [each.name for each in self.comparisons if each.error]
         wrong = [each.name for each in self.comparisons if not each.ok and not each.error]
         lines = []
+        if not wrong and not raised:
+            lines.append(
+                f"{len(self.comparisons)} of {len(self.comparisons)}"
+                " operations agree with the CPU, values and gradients."
+            )
+        lines.append(self._times_verdict())
+        # These lines come last: `k2mps build` gives the last line as the reason of a failure.
         if wrong:
             lines.append(
                 f"DO NOT TRAIN on this device: {', '.join(wrong)}"
@@ -151,24 +158,21 @@ class Result:
                 f"DO NOT TRAIN on this device: {', '.join(raised)}"
                 " raised errors, which the table shows."
             )
-        if not lines:
-            lines = [
-                f"{len(self.comparisons)} of {len(self.comparisons)}"
-                " operations agree with the CPU, values and gradients."
-            ]
+        return lines
+
+    def _times_verdict(self) -> str:
+        """What the times say, in a sentence."""
         if not self.times_count:
-            return [
-                *lines,
+            return (
                 f"{self.device} on {platform.system()} is not the"
-                " GPU of a Mac: its times say nothing about speed.",
-            ]
+                " GPU of a Mac: its times say nothing about speed."
+            )
         faster = [each.name for each in self.timings if each.mps < each.cpu]
-        lines.append(
+        return (
             f"{self.device} is faster for"
             f" {', '.join(faster) or 'none'}, of {len(self.timings)}"
             f" operations timed at size {self.size}."
         )
-        return lines
 
 
 def examine() -> list[Fact]:

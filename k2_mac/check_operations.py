@@ -221,7 +221,7 @@ def _ragged(size: str) -> Operation:
 # units in the last place.
 
 
-def _of_frames(size: str) -> float:
+def _frames_tolerance(size: str) -> float:
     """The gradient has exponentials of sums over frames.
 
     The terms are torch's log_softmax, between -8 and 0, with an error of 4 units in the last place,
@@ -232,7 +232,7 @@ def _of_frames(size: str) -> float:
     return 16 * math.sqrt(frames) * EPS
 
 
-def _of_recursion(size: str) -> float:
+def _recursion_tolerance(size: str) -> float:
     """The gradient has exponentials of scores that a recursion computes in float32.
 
     A score is the sum of a log-prob for each frame and symbol, near -log(symbols) each.  An error
@@ -243,7 +243,7 @@ def _of_recursion(size: str) -> float:
     return 4 * EPS * 2.0 ** math.floor(math.log2(largest))
 
 
-def _of_double(size: str) -> float:
+def _double_tolerance(size: str) -> float:
     """Both devices compute in double precision, or in pairs of floats, from the same scores.
 
     Each device rounds the scores and posteriors to float32 once, and the posterior is an
@@ -252,7 +252,7 @@ def _of_double(size: str) -> float:
     return 4 * EPS
 
 
-def _of_elements(size: str) -> float:
+def _elements_tolerance(size: str) -> float:
     """Each result has an exponential or a logarithm of both devices, 4 EPS each."""
     return 8 * EPS
 
@@ -260,11 +260,11 @@ def _of_elements(size: str) -> float:
 # {name: (the function that makes the operation, the function that returns the largest difference
 # that is allowed)}.
 OPERATIONS: dict[str, tuple[Callable[[str], Operation], Callable[[str], float]]] = {
-    "ctc_loss": (_ctc_loss, _of_frames),
-    "intersect_dense_pruned, shortest_path": (_decoding, _of_double),
-    "get_tot_scores": (_tot_scores, _of_double),
-    "rnnt_loss_smoothed": (_rnnt_simple, _of_recursion),
-    "rnnt_loss_pruned": (_rnnt_pruned, _of_recursion),
-    "swoosh_l, swoosh_r": (_swoosh, _of_elements),
-    "RaggedTensor.logsumexp": (_ragged, _of_elements),
+    "ctc_loss": (_ctc_loss, _frames_tolerance),
+    "intersect_dense_pruned, shortest_path": (_decoding, _double_tolerance),
+    "get_tot_scores": (_tot_scores, _double_tolerance),
+    "rnnt_loss_smoothed": (_rnnt_simple, _recursion_tolerance),
+    "rnnt_loss_pruned": (_rnnt_pruned, _recursion_tolerance),
+    "swoosh_l, swoosh_r": (_swoosh, _elements_tolerance),
+    "RaggedTensor.logsumexp": (_ragged, _elements_tolerance),
 }

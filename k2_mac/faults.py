@@ -36,7 +36,7 @@ class Fault:
     def concerns(self, torch: str, macos: str) -> bool:
         """Returns whether these versions have the fault."""
         found = _numbers(torch)
-        if self.since and found < _numbers(self.since):
+        if found < _numbers(self.since):
             return False
         if self.until and found >= _numbers(self.until):
             return False
@@ -108,4 +108,4 @@ def warn_of_faults(torch: str, macos: str) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version.split("+")[0])[:3]))
+    return tuple(map(int, re.findall(r"\d+", version.split("+")[0])))

@@ -77,7 +77,7 @@ class Hook:
         self._sources: set[str] = set()  # the texts of changed files
 
     @classmethod
-    def of_variable(cls) -> Hook:
+    def from_variable(cls) -> Hook:
         return cls(**json.loads(os.environ[VARIABLE]))
 
     def add(self, roots: Iterable[str]) -> None:
@@ -225,7 +225,7 @@ def _patch(name: str) -> None:
 
 def child() -> None:
     """Installs the hook in a process that a changed program has started."""
-    hook = Hook.of_variable()
+    hook = Hook.from_variable()
     hook.install()
     if sys.orig_argv[-len(sys.argv) :] != sys.argv:
         return

@@ -1,9 +1,15 @@
-"""The names of torch that the rules of rules.py know, and questions about expressions."""
+"""The names of torch that the rules of rules.py know, and questions about expressions.
+
+The names stand in groups, by the rules that use them: functions to replace, devices, questions for
+CUDA, and notes.
+"""
 
 import ast
 import re
 
 from .syntax import dotted, is_cuda, keyword
+
+# ---- functions that another function replaces
 
 _SAME_NAME = (
     "is_available",
@@ -38,12 +44,15 @@ REPLACED = {
     "torch.distributed.is_nccl_available": "is_nccl_available",
     "torch.multiprocessing.spawn": "spawn",
 }
-# These functions mean CUDA if they get no argument.
+# The same for functions that mean CUDA only if the call names no device, see means_cuda().
 CUDA_BY_DEFAULT = {
     "torch.is_autocast_enabled": "is_autocast_enabled",
     "torch.amp.GradScaler": "GradScaler",
     "torch.GradScaler": "GradScaler",
 }
+
+# ---- arguments that are devices
+
 # The first argument of these functions is a device or its type.
 DEVICE_FIRST = (
     "torch.autocast",
@@ -57,27 +66,26 @@ DEVICE_FIRST = (
     "torch.set_default_device",
     "torch.amp.is_autocast_available",
 )
-WIDE = ("torch.double", "torch.float64")
-# These are None without CUDA.
-VERSIONS = ("torch.version.cuda", "torch.version.hip")
+# These arguments, in calls of syntax.LIBRARIES, may be variables that name CUDA.
+DEVICE_KEYWORDS = ("device", "device_type")
+# A variable or an argument with such a name has a device.
+_DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
+# An expression with one of these attributes is a tensor, so its attribute `device` is no text.
+TENSOR_ATTRIBUTES = ("shape", "size", "dtype", "ndim", "dim")
+
+# ---- names that keep a question for CUDA off
+
+# These are None without CUDA.  Code that takes one for a text needs CUDA, see used_as_texts().
+CUDA_VERSIONS = ("torch.version.cuda", "torch.version.hip")
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 # Functions that read a version from a text.
 _READERS = ("float", "int", "parse", "LooseVersion", "StrictVersion", "TorchVersion", "Version")
-CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
-OF_LIBRARY = ("device", "device_type")
-_DEVICE_NAMES = re.compile(r"(?:\w*_)?device|device_type|map_location")
-# An expression with one of these attributes is a tensor, so its attribute `device` is no text.
-OF_TENSORS = ("shape", "size", "dtype", "ndim", "dim")
 
-# The last word of each name is in every program that uses the name.  The words before may not be: a
-# program may give a module another name.
-_LAST_WORDS = {
-    name.rpartition(".")[2]
-    for name in (*REPLACED, *CUDA_BY_DEFAULT, *DEVICE_FIRST, *WIDE, *CTC)
-    if not name.startswith("torch.cuda.")
-}
-# A program without a match needs no change and no note.
-HINT = re.compile("|".join(["cuda", "device", "(?i:kaldifeat)", *sorted(_LAST_WORDS)]))
+# ---- names that give a note
+
+# Some calls with one of these names also change.
+FLOAT64 = ("torch.double", "torch.float64")
+TORCH_CTC = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss")
 
 # {kind of a note: what the kind means}
 NOTES = {
@@ -88,6 +96,18 @@ NOTES = {
     "kaldifeat": "computes features by kaldifeat, so stays on the CPU",
     "deep": "stays, because its expressions are nested too deeply",
 }
+
+# ---- programs that no rule changes
+
+# The last word of each name is in every program that uses the name.  The words before may not be: a
+# program may give a module another name.
+_LAST_WORDS = {
+    name.rpartition(".")[2]
+    for name in (*REPLACED, *CUDA_BY_DEFAULT, *DEVICE_FIRST, *FLOAT64, *TORCH_CTC)
+    if not name.startswith("torch.cuda.")
+}
+# A program without a match needs no change and no note.
+MAY_MATTER = re.compile("|".join(["cuda", "device", "(?i:kaldifeat)", *sorted(_LAST_WORDS)]))
 
 
 def may_convert_float64(call: ast.Call, name: str) -> bool:
@@ -121,14 +141,17 @@ def means_cuda(call: ast.Call, name: str) -> bool:
 
 
 def names_device(name: str) -> bool:
+    """Whether a variable, an attribute or an argument with this name has a device."""
     return bool(_DEVICE_NAMES.fullmatch(name.rpartition(".")[2]))
 
 
-def of_mps(name: str) -> str:
-    return "mps:0" if ":" in name else "mps"
+def mps_for(cuda: str) -> str:
+    """Returns "mps" for "cuda", and "mps:0" for "cuda:N"."""
+    return "mps:0" if ":" in cuda else "mps"
 
 
-def texts(node: ast.AST) -> list[object]:
+def constants(node: ast.Tuple | ast.List | ast.Set) -> list[object]:
+    """Returns the values of the elements that are constants."""
     return [element.value for element in node.elts if isinstance(element, ast.Constant)]
 
 

@@ -43,13 +43,13 @@ def install_in_k2() -> None:
 
     if on_mps():
         for kind in (k2.Fsa, k2.DenseFsaVec, k2.RaggedTensor):
-            _replace(kind, "to", _to_of_k2)
+            _replace(kind, "to", translated)
         for name in _GRAPHS:
             _replace(k2, name, translated)
         _replace(k2.RaggedTensor, "__init__", translated)
         _replace(k2.ragged, "create_ragged_tensor", translated)
         # A program that asks whether k2 can use the GPU.
-        k2.with_cuda = k2.with_cuda or k2.with_mps
+        k2.with_cuda = k2.with_mps
 
 
 def _replace(owner: Any, name: str, replacement: Callable) -> None:
@@ -83,10 +83,6 @@ def _cuda(
 
 def _double(original: Callable, tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
     return tensor.float(**kwargs) if tensor.is_mps else original(tensor, **kwargs)
-
-
-def _to_of_k2(original: Callable, value: Any, device: Any, *args: Any, **kwargs: Any) -> Any:
-    return original(value, map_device(device), *args, **kwargs)
 
 
 def _load(original: Callable, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -130,5 +126,4 @@ def _parallel(
     """Makes a DistributedDataParallel.  A process of any rank uses mps:0."""
     if any(parameter.is_mps for parameter in module.parameters()):
         device_ids = device_ids and [0]
-        output_device = None if output_device is None else 0
     original(self, module, device_ids, output_device, *args, **kwargs)

@@ -97,7 +97,7 @@ class Rewriter(ast.NodeTransformer):
     def replace(self, new: ast.AST, old: ast.AST, kind: str) -> ast.AST:
         """Replaces an expression by another, which Python writes as text."""
         for node in ast.walk(new):
-            if "lineno" in node._attributes and not hasattr(node, "lineno"):
+            if not hasattr(node, "lineno"):
                 ast.copy_location(node, old)
         self._edit(kind, _start_of(old), _end_of(old), ast.unparse(new))
         return new
@@ -106,8 +106,7 @@ class Rewriter(ast.NodeTransformer):
         """Replaces a statement by simple statements, which get its line and columns."""
         for statement in new:
             for node in ast.walk(statement):
-                if "lineno" in node._attributes:
-                    ast.copy_location(node, old)
+                ast.copy_location(node, old)
         self._edit(kind, _start_of(old), _end_of(old), "; ".join(map(ast.unparse, new)))
         return new
 

@@ -14,23 +14,23 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .names import (
-    CTC,
     CUDA_BY_DEFAULT,
+    CUDA_VERSIONS,
     DEVICE_FIRST,
-    HINT,
-    OF_LIBRARY,
-    OF_TENSORS,
+    DEVICE_KEYWORDS,
+    FLOAT64,
+    MAY_MATTER,
     REPLACED,
-    VERSIONS,
-    WIDE,
+    TENSOR_ATTRIBUTES,
+    TORCH_CTC,
+    constants,
     hides_its_device,
     is_other_device,
     makes_extractor,
     may_convert_float64,
     means_cuda,
+    mps_for,
     names_device,
-    of_mps,
-    texts,
     used_as_texts,
 )
 from .rewriter import Edit, Rewriter, edited
@@ -71,7 +71,7 @@ def change(source: str, in_place: bool = False) -> Changed:
       SyntaxError: the text is not valid Python.
     """
     same = Changed(None, collections.Counter(), [], source, [])
-    if not HINT.search(source) and not (in_place and IN_PLACE in source):
+    if not MAY_MATTER.search(source) and not (in_place and IN_PLACE in source):
         return same
     try:
         with warnings.catch_warnings():
@@ -104,11 +104,11 @@ class _Rules(Rewriter):
         self._tensors = {
             dotted(node.value)
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr in OF_TENSORS
+            if isinstance(node, ast.Attribute) and node.attr in TENSOR_ATTRIBUTES
         }
         self._kaldifeat = "kaldifeat" in source.lower()
         # Programs with lhotse's extractors of kaldifeat compute nothing but features.
-        extractors = [node for node in ast.walk(tree) if self._kaldifeat and makes_extractor(node)]
+        extractors = [node for node in ast.walk(tree) if makes_extractor(node)]
         self.notes += [Note("kaldifeat", node.lineno, dotted(node.func)) for node in extractors]
         self.stays = bool(extractors)
         self._in_place = set()
@@ -122,7 +122,7 @@ class _Rules(Rewriter):
     # ---- statements
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
-        if node.level or not (node.module or "").startswith("torch"):
+        if node.level:
             return node
         ours, others = [], []
         for alias in node.names:
@@ -212,7 +212,7 @@ class _Rules(Rewriter):
         """Changes `x == "cuda"` into `x in ("cuda", "mps")`."""
         for cuda, other in ((right, left), (left, right)):
             if is_cuda(cuda) and not isinstance(other, ast.Constant):
-                both = ast.Tuple([cuda, ast.Constant(of_mps(cuda.value))], ast.Load())
+                both = ast.Tuple([cuda, ast.Constant(mps_for(cuda.value))], ast.Load())
                 op = ast.In() if isinstance(node.ops[0], ast.Eq) else ast.NotIn()
                 new = ast.copy_location(ast.Compare(other, [op], [both]), node)
                 return self.replace(new, node, '== "cuda"')
@@ -223,9 +223,9 @@ class _Rules(Rewriter):
     ) -> ast.AST:
         """Changes `x in ("cuda", "xpu")` into `x in ("cuda", "xpu", "mps")`."""
         values = [element.value for element in right.elts if is_cuda(element)]
-        if not values or any(of_mps(value) in texts(right) for value in values):
+        if not values or any(mps_for(value) in constants(right) for value in values):
             return node
-        right.elts += [ast.Constant(of_mps(value)) for value in values]
+        right.elts += [ast.Constant(mps_for(value)) for value in values]
         return self.replace(node, node, 'in ("cuda", ...)')
 
     def _change_mention(self, node: ast.Compare, left: ast.AST, right: ast.AST) -> ast.AST:
@@ -260,12 +260,14 @@ class _Rules(Rewriter):
         These are the names that k2_mac.gpu lacks, and a version that the code takes for a text.
         """
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Attribute) and self._lacks(inner):
+            if self._lacks(inner):
                 yield inner
             else:
-                yield from (part for part in used_as_texts(inner) if self.name(part) in VERSIONS)
+                yield from (
+                    part for part in used_as_texts(inner) if self.name(part) in CUDA_VERSIONS
+                )
 
-    def _lacks(self, node: ast.Attribute) -> bool:
+    def _lacks(self, node: ast.AST) -> bool:
         name = self.name(node)
         return (
             name.startswith("torch.cuda.")
@@ -287,7 +289,7 @@ class _Rules(Rewriter):
                 if id(node) not in self._off:
                     self._note("cuda", node, self.name(node))
                 return node
-            if self.name(node) in CTC:
+            if self.name(node) in TORCH_CTC:
                 self._note("ctc", node, self.name(node))
         self.generic_visit(node)
         if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
@@ -349,7 +351,7 @@ class _Rules(Rewriter):
         is_method = isinstance(node.func, ast.Attribute)
         return (
             dtype is not None
-            and self.name(dtype.value) in WIDE
+            and self.name(dtype.value) in FLOAT64
             and (name.startswith("torch.") or is_method)
         )
 
@@ -361,26 +363,27 @@ class _Rules(Rewriter):
 
     def _change_devices(self, node: ast.Call, name: str) -> None:
         """Changes the arguments of a call that are devices."""
-        of_library = name.partition(".")[0] in LIBRARIES
+        calls_library = name.partition(".")[0] in LIBRARIES
         starts = isinstance(node.func, ast.Attribute) and node.func.attr == "startswith"
         moves = isinstance(node.func, ast.Attribute) and node.func.attr == "to"
         for number, value in enumerate(node.args):
             if is_cuda(value) and starts:
-                both = ast.Tuple([value, ast.Constant(of_mps(value.value))], ast.Load())
+                both = ast.Tuple([value, ast.Constant(mps_for(value.value))], ast.Load())
                 new = self.replace(ast.copy_location(both, value), value, 'startswith("cuda")')
                 # A tuple as the only argument needs its parentheses.
                 node.args[number] = new
-            elif is_cuda(value) and (of_library or moves):
+            elif is_cuda(value) and (calls_library or moves):
                 node.args[number] = self.wrap(value, "map_device", '"cuda"')
             elif number == 0 and name in DEVICE_FIRST and self._is_unknown(value):
                 node.args[number] = self.wrap(value, "map_device", name)
         for argument in node.keywords:
             if not argument.arg or not names_device(argument.arg):
                 continue
-            if is_cuda(argument.value):
-                argument.value = self.wrap(argument.value, "map_device", '"cuda"')
-            elif of_library and argument.arg in OF_LIBRARY and self._is_unknown(argument.value):
-                argument.value = self.wrap(argument.value, "map_device", f"{argument.arg}=")
+            value = argument.value
+            if is_cuda(value):
+                argument.value = self.wrap(value, "map_device", '"cuda"')
+            elif calls_library and argument.arg in DEVICE_KEYWORDS and self._is_unknown(value):
+                argument.value = self.wrap(value, "map_device", f"{argument.arg}=")
 
     def _is_unknown(self, node: ast.AST) -> bool:
         """Whether an expression may name CUDA.  The results of our functions do not."""
@@ -396,7 +399,7 @@ class _Rules(Rewriter):
         values = [*node.args, *(argument.value for argument in node.keywords)]
         if name == "torch.finfo":
             return  # no tensor
-        if any(self.name(value) in WIDE for value in values):
+        if any(self.name(value) in FLOAT64 for value in values):
             self._note("float64", node, dotted(func) or "." + getattr(func, "attr", ""))
         elif isinstance(func, ast.Attribute) and func.attr == "double" and not values:
             self._note("float64", node, ".double")

@@ -117,7 +117,7 @@ def _run(program: list[str], options: argparse.Namespace) -> None:
     """Runs a program in this process, as Python runs it."""
     hook = Hook.installed
     if hook is None:
-        hook = Hook.of_variable() if VARIABLE in os.environ else Hook([])
+        hook = Hook.from_variable() if VARIABLE in os.environ else Hook([])
         hook.install()
     hook.in_place = hook.in_place or options.in_place
     name, *arguments = program

@@ -41,7 +41,7 @@ def aliases(tree: ast.Module) -> dict[str, str]:
             for alias in node.names:
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
                 meanings.setdefault(alias.asname or whole, set()).add(whole)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 meanings.setdefault(alias.asname or alias.name, set()).add(whole)

@@ -106,14 +106,15 @@ def _labels(
 
 def _check_cpu(log_probs: torch.Tensor, targets: torch.Tensor, target_lengths: _Lengths) -> None:
     """Refuses labels on the CPU with which torch's own ctc_loss reads foreign memory or crashes."""
-    if log_probs.ndim == 0 or targets.device.type != "cpu" or targets.is_floating_point():
-        return
+    if log_probs.ndim == 0:
+        return  # torch raises an error.
     labels, classes = targets, log_probs.shape[-1]
     if targets.ndim == 2:
         lengths = torch.as_tensor(target_lengths, device="cpu").reshape(-1, 1)
         if lengths.shape[0] != targets.shape[0]:
             return  # torch raises an error.
-        labels = targets[torch.arange(targets.shape[1]) < lengths]  # without the padding
+        is_padding = torch.arange(targets.shape[1], device="cpu") >= lengths
+        labels = targets[~is_padding]
     wrong = labels[(labels < 0) | (labels >= classes)]
     _check(
         wrong.numel() == 0, f"labels must be within [0, {classes - 1}]. Given: {wrong[:9].tolist()}"
@@ -144,10 +145,11 @@ class _Losses(torch.autograd.Function):
         columns = torch.arange(C, device=device)
         if blank != 0:
             columns = torch.cat([columns[blank : blank + 1], columns[:blank], columns[blank + 1 :]])
-        # k2 expects the longest sequence first.
+        # k2 is fastest if the longest sequence is the first.
         order = sorted(range(N), key=lambda n: -num_frames[n])
-        segments = torch.tensor([[n, 0, num_frames[n]] for n in order], dtype=torch.int32)
-        with torch.set_grad_enabled(ctx.needs_input_grad[0]):
+        segments = [[n, 0, num_frames[n]] for n in order]
+        segments = torch.tensor(segments, dtype=torch.int32, device="cpu")
+        with torch.enable_grad():
             scores = log_probs.detach().transpose(0, 1)[:, :, columns]
             scores.requires_grad_(ctx.needs_input_grad[0])
             graphs = k2.ctc_graph([labels[n] for n in order], device=device)

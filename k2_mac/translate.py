@@ -126,8 +126,8 @@ def arguments_of_to(
     given = [value for value in values if isinstance(value, torch.dtype)]
     dtype_of_result = given[0] if given else tensor.dtype
     if dtype_of_result in _NARROW and _is_mps(values, tensor):
-        args = tuple(_narrowed(value) for value in args)
-        kwargs = {name: _narrowed(value) for name, value in kwargs.items()}
+        args = tuple(_NARROW.get(value, value) for value in args)
+        kwargs = {name: _NARROW.get(value, value) for name, value in kwargs.items()}
         if tensor.dtype in _NARROW:
             tensor = tensor.type(_NARROW[tensor.dtype])
     return tensor, args, kwargs
@@ -141,10 +141,6 @@ def _is_mps(values: tuple, tensor: torch.Tensor) -> bool:
         if isinstance(value, (str, torch.device)):
             return torch.device(value).type == "mps"
     return tensor.device.type == "mps"
-
-
-def _narrowed(value: Any) -> Any:
-    return _NARROW.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

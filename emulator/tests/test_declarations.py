@@ -167,7 +167,7 @@ def _shortened(encoding):
 # Several protocols have a method `status`, and pyobjc's metadata does not distinguish the
 # protocols.  The metadata gives the signed type that MTLIOCommandBuffer's method returns.  The
 # method of MTLCommandBuffer returns an unsigned integer, so the test does not compare this method.
-OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
+IN_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 
 def pyobjc_methods(text):
@@ -210,7 +210,7 @@ def check_encodings(headers, expected):
     wrong = []
     for (owner, selector), signature in headers.methods.items():
         candidates = expected.get(selector)
-        if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
+        if not candidates or (owner, selector) in IN_ANOTHER_PROTOCOL:
             # Most methods without an entry are methods of classes: pyobjc gets the types of these
             # methods from the Mac's runtime.
             continue

@@ -416,6 +416,6 @@ def test_the_counter_upkeep_has_the_time_for_a_buffers_second_copy(extension):
     assert again.upkeep == 0
     # The time that an operator needs for copies is not upkeep: profilers count it as the
     # operator's time.
-    with mps_emulator.counters() as of_operators:
+    with mps_emulator.counters() as operators:
         x.add_(1).cpu()
-    assert of_operators.upkeep == 0
+    assert operators.upkeep == 0

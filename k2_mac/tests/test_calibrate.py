@@ -1,6 +1,7 @@
 """k2.mps.explain() reports where k2 ran operations; k2_mac.calibrate measures their costs."""
 
 import json
+import os
 import platform
 import re
 import sys
@@ -123,6 +124,85 @@ def test_a_busy_round_of_calibrate_changes_no_cost(monkeypatch):
     assert set(spread.values()) == {2.0}
 
 
+@pytest.mark.parametrize("seconds, calls", [(1e-3, 20), (0.03, 4), (0.06, 3), (0.3, 2), (0.6, 1)])
+def test_a_round_ends_after_some_calls_or_some_time(monkeypatch, seconds, calls):
+    now, made = [0], []
+    monkeypatch.setattr(calibrate.time, "perf_counter_ns", lambda: now[0])
+
+    def call():
+        made.append(1)
+        # The last call of a round is the fastest.
+        now[0] += int(1e9 * seconds) - (len(made) == calls)
+
+    assert calibrate._time(call) == int(1e9 * seconds) - 1
+    assert len(made) == calls
+
+
+@pytest.mark.parametrize(
+    "times, costs",
+    [
+        # {"host": the time for one of 10 units of work, "step": the time for one of 4 more steps}
+        ((50.0, 7.0, 15.0), {"host": 5.0, "step": 2.0, "call": 5.0}),
+        # Without noise, neither a step nor a call takes a negative time.
+        ((50.0, 7.0, 6.0), {"host": 5.0, "step": 0.0, "call": 7.0}),
+        ((50.0, 7.0, 407.0), {"host": 5.0, "step": 100.0, "call": 0.0}),
+    ],
+)
+def test_the_costs_of_an_operation(monkeypatch, times, costs):
+    """The times are those of the host, of Metal's short problem and of its long problem."""
+    problems = iter([{"x": "short"}, {"x": "long"}])
+    steps = {"short": 1.0, "long": 5.0}
+    monkeypatch.setattr(calibrate, "_problems", lambda *frames: next(problems))
+    monkeypatch.setattr(
+        calibrate, "_prepared", lambda name, call: calibrate.Measured([], 10.0, steps[call])
+    )
+    count = iter(range(100))
+
+    def time(call):
+        number = next(count)
+        # In the last round, Metal's long problem takes twice its time.
+        return times[number % 3] * (2 if number == 3 * calibrate.ROUNDS - 1 else 1)
+
+    monkeypatch.setattr(calibrate, "_time", time)
+    assert calibrate.measure() == ({"x": costs}, {"x": 1.0})
+
+
+@pytest.mark.parametrize("before", [None, "host"])
+def test_the_variable_and_the_threads_are_as_before(monkeypatch, before):
+    monkeypatch.delenv("K2_MPS_FORCE", raising=False)
+    if before:
+        monkeypatch.setenv("K2_MPS_FORCE", before)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyError), calibrate._forced("metal"):
+            assert os.environ["K2_MPS_FORCE"] == "metal" and torch.get_num_threads() == 1
+            raise KeyError
+        assert os.environ.get("K2_MPS_FORCE") == before and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
+    return calibrate.main()
+
+
+def test_a_dry_run_that_is_not_steady_is_no_failure(monkeypatch, capsys):
+    monkeypatch.setattr(calibrate, "measure", lambda: ({}, {"ctc_loss": 0.2}))
+    assert _main(monkeypatch, "--dry-run") == 0
+    assert "The times are not steady" in capsys.readouterr().err
+    monkeypatch.setattr(calibrate, "measure", lambda: ({}, {"ctc_loss": calibrate.STEADY}))
+    assert _main(monkeypatch, "--dry-run") == 0
+    assert not capsys.readouterr().err
+
+
+def test_without_a_device_calibrate_fails(monkeypatch, capsys):
+    monkeypatch.setattr(k2.mps, "unavailable_reason", lambda: "there is no GPU")
+    assert _main(monkeypatch, "--dry-run") == 1
+    assert capsys.readouterr().err == "there is no GPU\n"
+
+
 def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
     path = tmp_path / "caches" / "costs.json"
     found = _calibrate(path, steady=1e9)
@@ -150,8 +230,8 @@ def test_calibrate_saves_the_costs_of_this_machine(tmp_path):
 
 def test_a_damaged_file_is_a_warning(tmp_path):
     path = tmp_path / "costs.json"
-    of_nothing = json.dumps({platform.node(): {"costs": {"ctc_loss": {}}}})
-    for text in ("", "[", of_nothing):
+    empty_costs = json.dumps({platform.node(): {"costs": {"ctc_loss": {}}}})
+    for text in ("", "[", empty_costs):
         path.write_text(text)
         found = _python(path, "-c", "import k2; print(k2.__name__)")
         assert found.stdout.strip() == "k2"

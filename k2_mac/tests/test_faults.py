@@ -19,6 +19,7 @@ def links(torch_version, macos):
         ("2.12.1", "27.0", ["188045", "14380", "mps.py"]),
         ("2.14.0", "27.0", ["197805", "mps.py"]),
         ("2.14.1+cpu", "27.0", ["mps.py"]),
+        ("2.14+cu128", "27.0", ["197805", "mps.py"]),
         ("2.15.0", "27.0", []),
     ],
 )
@@ -30,3 +31,16 @@ def test_the_import_warns_of_faults_that_end_a_program():
     with pytest.warns(UserWarning, match="torch 2.14.0 on macOS 27.0: .*197805") as warned:
         faults.warn_of_faults("2.14.0", "27.0")
     assert len(warned) == 1
+
+
+def test_a_fault_may_have_no_end():
+    assert faults.Fault("what", "link").concerns("2.13.0", "26.1")
+
+
+def test_the_warning_names_the_file_that_imports_us():
+    def imported():
+        faults.warn_of_faults("2.14.0", "27.0")
+
+    with pytest.warns(UserWarning) as warned:
+        exec(compile("imported()", "importer.py", "exec"), {"imported": imported})
+    assert warned[0].filename == "importer.py"

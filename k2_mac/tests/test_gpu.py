@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from k2_mac import gpu, names, pick_device
-from k2_mps_tests.parity.helpers import MPS
+from k2_mps_tests.parity.helpers import MPS, python
 
 MEGABYTE = 1 << 20
 
@@ -21,6 +21,80 @@ def test_the_device_is_that_of_its_tensors():
 
 def test_the_widest_type_of_the_device():
     assert torch.zeros(1, dtype=gpu.double(), device=MPS).dtype == torch.float32
+
+
+def test_without_a_gpu_the_cpu_computes(monkeypatch):
+    monkeypatch.setattr(gpu, "_on_mps", lambda: False)
+    assert pick_device(1) == torch.device("cpu")
+    assert not gpu.is_available() and gpu.device_count() == 0 and gpu.device_type() == "cuda"
+    assert gpu.double() == torch.float64
+    gpu.synchronize()
+    gpu.reset_peak_memory_stats()
+    gpu.empty_cache()
+    for amount in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
+        assert getattr(gpu, amount)() == 0
+
+
+def test_with_cuda_the_device_has_the_index_of_the_rank(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu, "_on_mps", lambda: False)
+    assert gpu.is_available() and gpu.cuda_is_available()
+    assert pick_device() == torch.device("cuda", 0) and pick_device(1) == torch.device("cuda", 1)
+    assert gpu.dist_backend() == "nccl"
+
+
+# {function: the arguments of a call}
+CALLS = {
+    **{name: (1,) for name in ("set_device", "device", "get_device_name", "synchronize")},
+    **{name: (1,) for name in ("memory_allocated", "max_memory_allocated", "memory_reserved")},
+    **{name: (1,) for name in ("max_memory_reserved", "reset_peak_memory_stats")},
+    **{name: () for name in ("device_count", "current_device", "empty_cache")},
+    **{name: (3,) for name in ("manual_seed", "manual_seed_all", "get_rng_state")},
+    **{"is_bf16_supported": (False,), "set_rng_state": (3, 1), "set_rng_state_all": ([3],)},
+    "get_rng_state_all": (),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_with_cuda_torchs_function_gets_the_arguments(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu, "_on_mps", lambda: False)
+    calls = []
+    monkeypatch.setattr(torch.cuda, name, lambda *arguments: calls.append(arguments))
+    getattr(gpu, name)(*CALLS[name])
+    assert calls == [CALLS[name]]
+
+
+@pytest.mark.parametrize("name", ["synchronize", "empty_cache"])
+def test_on_mps_torchs_function_for_mps_runs(monkeypatch, name):
+    calls = []
+    monkeypatch.setattr(torch.mps, name, lambda: calls.append(name))
+    getattr(gpu, name)()
+    assert calls == [name]
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_the_import_warns_of_faults_if_there_is_a_gpu(available):
+    program = (
+        "import platform, torch;"
+        " platform.mac_ver = lambda: ('27.0', ('', '', ''), 'arm64');"
+        " torch.__version__ = '2.14.0';"
+        f" torch.backends.mps.is_available = lambda: {available};"
+        " import k2_mac.gpu"
+    )
+    result = python("-c", program)
+    assert result.returncode == 0, result.stderr
+    assert ("torch 2.14.0 on macOS 27.0" in result.stderr) == available
+
+
+def test_the_modules_of_k2_mac_are_loaded_when_they_are_used():
+    program = (
+        "import sys, k2_mac;"
+        " print('torch' in sys.modules, hasattr(k2_mac, 'run_'), 'torch' in sys.modules);"
+        " print(k2_mac.distributed.__name__, k2_mac.gpu.__name__)"
+    )
+    lines = python("-c", program).stdout.splitlines()
+    assert lines == ["False False False", "k2_mac.distributed k2_mac.gpu"]
 
 
 @pytest.mark.parametrize("nccl, gloo", [(True, False), (False, True), (False, False)])
@@ -98,6 +172,17 @@ class _Double(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         assert gpu.is_autocast_enabled() == ctx.enabled
         return (grad @ torch.eye(grad.shape[-1], device=grad.device)).to(x.dtype) * 2
+
+
+def test_inputs_are_cast_as_asked():
+    class Same(torch.autograd.Function):
+        @staticmethod
+        @gpu.custom_fwd(cast_inputs=torch.float32)
+        def forward(ctx, x):
+            return x.clone()
+
+    with gpu.autocast():
+        assert Same.apply(torch.ones(2, device=MPS, dtype=torch.float16)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -36,6 +36,7 @@ assert function(x, "cuda:1").tolist() == [4.0, 4.0]
 assert scripted(torch.ones(1)).item() == 3.0
 assert pickle.loads(pickle.dumps(Kept())).value == 3
 assert sys.modules["__main__"].Kept is Kept
+assert __builtins__.len is len  # a module, as in each main program
 print(__name__, __spec__ and __spec__.name, __package__, *sys.argv)
 print(__file__ == os.path.abspath(__file__), sys.path[0])
 """
@@ -84,6 +85,34 @@ def test_modules_are_searched_where_python_searches_them(project):
         plain = project("project", files, *options, "asr/main.py").stdout
         ours = project("project", files, *options, "-m", "k2_mac.run", "asr/main.py").stdout
         assert ours == plain
+
+
+def test_modules_are_searched_in_the_folder_that_a_link_leads_to(project, tmp_path):
+    files = {"asr/main.py": "import sys\nprint(sys.path)\n"}
+    project("project", files, "asr/main.py")
+    (tmp_path / "project/link.py").symlink_to("asr/main.py")
+    plain = project("project", files, "link.py").stdout
+    assert project("project", files, "-m", "k2_mac.run", "link.py").stdout == plain
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("pack.missing", "No module named pack.missing, or it is not a program"),
+        ("pack.missing.module", "finding module specification for 'pack.missing.module'"),
+        ("sys", "No module named sys, or it is not a program"),
+        ("missing", "error: Python finds no package missing"),
+    ],
+)
+def test_a_module_that_cannot_run_is_an_error(command, name, told):
+    assert told in command({"pack/__init__.py": ""}, "-m", name, status=1).stderr
+
+
+def test_a_program_may_show_errors_without_a_traceback(project):
+    files = {"main.py": "import sys\nsys.excepthook(ValueError, ValueError('wrong'), None)\n"}
+    plain = project("project", files, "main.py").stderr
+    assert project("project", files, "-m", "k2_mac.run", "main.py").stderr == plain
+    assert plain == "ValueError: wrong\n"
 
 
 def test_a_traceback_shows_the_lines_of_the_file_and_no_line_of_ours(project):

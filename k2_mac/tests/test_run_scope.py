@@ -59,8 +59,9 @@ print(*sys.argv, int("mps".startswith("cuda")), flush=True)
 
 def test_processes_that_the_program_starts_change_too(command):
     files = {"main.py": CHILDREN, "says.py": SAYS, "child.py": CHILD}
-    out = command(files, "main.py").stdout.splitlines()
-    assert out == [
+    result = command(files, "main.py")
+    assert result.stderr.count("there is no CUDA") == 1
+    assert result.stdout.splitlines() == [
         "fork 1 1",
         "spawn 1 1",
         "forkserver 1 1",
@@ -115,6 +116,13 @@ def test_packages_that_the_user_names_change_too(command, other, tmp_path):
     assert out == "1 1 1\n"
 
 
+def test_packages_that_the_user_names_change_for_a_module_too(command, tmp_path):
+    packages = f"{tmp_path}/project:{tmp_path}/project/lib/site-packages"
+    files = {**PACKAGES, "main.py": "import installed.deep\nprint(installed.deep.count)\n"}
+    out = command(files, "--also", "installed", "-m", "main", PYTHONPATH=packages).stdout
+    assert out == "1\n"
+
+
 @pytest.mark.parametrize("name", ["missing", "missing.module"])
 def test_a_package_that_does_not_exist_is_an_error(command, name):
     told = command(PACKAGES, "--also", name, "main/main.py", status=1).stderr
@@ -136,9 +144,49 @@ IN_PLACE = """def loss(joiner, x):
 
 def test_a_process_of_a_changed_program_may_ask_for_losses_in_place(command, tmp_path):
     """The process has the variable, whose value says that no loss is in place."""
-    of_parent = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
-    told = command({"main.py": IN_PLACE}, "--in-place", "main.py", K2_MAC_RUN=of_parent).stderr
+    variable = json.dumps({"roots": [os.path.realpath(tmp_path / "project")]})
+    told = command({"main.py": IN_PLACE}, "--in-place", "main.py", K2_MAC_RUN=variable).stderr
     assert "1 k2.rnnt_loss_pruned" in told
+
+
+def test_losses_stay_in_place_in_a_process_of_a_changed_program(command):
+    of_parent = json.dumps({"roots": [], "in_place": True})
+    told = command({"main.py": IN_PLACE}, "main.py", K2_MAC_RUN=of_parent).stderr
+    assert "1 k2.rnnt_loss_pruned" in told
+
+
+def test_the_files_of_a_root():
+    hook = Hook(["/one/two"])
+    assert hook.owns("/one/two/a.py") and hook.owns("/one/two/three/a.py")
+    for path in ("/one/two/a.txt", "/one/two3/a.py", "/one/two/dist-packages/three/a.py"):
+        assert not hook.owns(path)
+    assert not hook.owns("/four/a.py")
+
+
+def test_a_root_may_be_added_later(monkeypatch):
+    monkeypatch.setenv("K2_MAC_RUN", "")
+    hook = Hook(["/one"])
+    assert not hook.owns("/two/a.py")
+    hook.add(["/two", "/one"])
+    assert hook.owns("/two/a.py")
+    assert json.loads(os.environ["K2_MAC_RUN"]) == {"roots": ["/one", "/two"], "in_place": False}
+
+
+def test_a_file_that_changes_is_read_again(tmp_path):
+    write(tmp_path, {"says.py": SAYS})
+    hook, path = Hook([str(tmp_path)]), str(tmp_path / "says.py")
+    assert hook.code(path) is hook.code(path)
+    write(tmp_path, {"says.py": "count = 0\n"})
+    assert hook.code(path) is None
+    assert hook.code(str(tmp_path / "missing.py")) is None
+
+
+def test_only_changed_files_are_parsed_with_their_changes(tmp_path):
+    write(tmp_path, {"says.py": SAYS})
+    hook = Hook([str(tmp_path)])
+    assert ast.unparse(hook.tree(SAYS)) == SAYS.strip()
+    hook.code(str(tmp_path / "says.py"))
+    assert "('cuda', 'mps')" in ast.unparse(hook.tree(SAYS))
 
 
 LIBRARY = os.path.dirname(os.path.realpath(os.__file__))

@@ -95,6 +95,36 @@ def test_a_nan_is_not_lost():
     _assert_as_torch(log_probs, _targets(0), FRAMES, LENGTHS, reduction="none")
 
 
+def test_a_nan_after_the_end_of_a_sequence_is_ignored():
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    log_probs[FRAMES[1], 1] = float("nan")
+    leaf = log_probs.to(MPS)
+    loss = F.ctc_loss(leaf, _targets(0), FRAMES, LENGTHS, reduction="none")
+    assert loss[1].isfinite()
+
+
+def test_a_loss_without_a_gradient():
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(MPS)
+    loss = F.ctc_loss(log_probs, _targets(0), FRAMES, LENGTHS, zero_infinity=True)
+    assert loss.isfinite() and not loss.requires_grad
+
+
+def test_a_second_gradient_is_refused():
+    leaf = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(MPS).requires_grad_(True)
+    loss = F.ctc_loss(leaf, _targets(0), FRAMES, LENGTHS, zero_infinity=True)
+    with pytest.raises(RuntimeError, match="cannot differentiate ctc_loss twice"):
+        torch.autograd.grad(loss, leaf, create_graph=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_a_program_may_have_the_default_device_mps(device):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(device)
+    batch = (log_probs, _targets(0).to(device), FRAMES, LENGTHS)
+    expected = F.ctc_loss(*batch, reduction="none")
+    with torch.device("mps"):
+        assert torch.equal(F.ctc_loss(*batch, reduction="none"), expected)
+
+
 def test_no_path_is_pruned():
     log_probs = _log_probs(200, 3, 40)
     targets = torch.randint(1, 40, (3, 40))
@@ -112,8 +142,11 @@ def test_half_types_are_computed_in_float32(dtype):
     assert leaf.grad.dtype == dtype
 
 
-def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
-    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(MPS)
+SHAPE = (NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+
+
+def _call(frames=FRAMES, lengths=LENGTHS, targets=None, shape=SHAPE, **options):
+    log_probs = _log_probs(*shape).to(MPS)
     targets = _targets(0) if targets is None else targets
     return F.ctc_loss(log_probs, targets, frames, lengths, **options)
 
@@ -122,9 +155,14 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
     "call, reason",
     [
         (lambda: _call(blank=6), "blank must be within [0, 5]. Given: 6"),
+        (lambda: _call(blank=-1), "blank must be within [0, 5]. Given: -1"),
+        (lambda: _call(shape=(12, 4, 6, 1)), "log_probs must be (T, N, C) or (T, C)"),
+        (lambda: _call(shape=(6,)), "log_probs must be (T, N, C) or (T, C)"),
+        (lambda: _call(shape=(12, 0, 6)), "not empty. Given: (12, 0, 6)"),
         (lambda: _call(frames=(13, 7, 1, 9)), "input_lengths must be within [0, 12]"),
         (lambda: _call(frames=(12, 7)), "input_lengths must have one for each of 4"),
         (lambda: _call(lengths=(6, 0, 0, 0)), "target_lengths must be within [0, 5]"),
+        (lambda: _call(lengths=(-1, 0, 0, 0)), "target_lengths must be within [0, 5]"),
         (lambda: _call(lengths=torch.ones(4)), "target_lengths must be integers"),
         (lambda: _call(targets=torch.ones(4)), "targets must be integers"),
         (lambda: _call(targets=torch.ones(4, dtype=torch.int32)), "targets has 4 labels, and"),
@@ -135,6 +173,7 @@ def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
         ),
         (lambda: _call(targets=_targets(0) + 3), "labels must be within [0, 5] and not the blank"),
         (lambda: _call(targets=_targets(0) - 1), "labels must be within [0, 5] and not the blank"),
+        (lambda: _call(targets=-_targets(0)), "labels must be within [0, 5] and not the blank"),
         (lambda: _call(reduction="max"), "max is not a valid value for reduction"),
     ],
 )
@@ -153,6 +192,27 @@ def test_wrong_labels_on_the_cpu_are_refused(label):
         F.ctc_loss(log_probs, targets, FRAMES, LENGTHS)
     with pytest.raises(RuntimeError, match="Given"):
         F.ctc_loss(log_probs[:, 0], targets[0, : LENGTHS[0]], FRAMES[:1], LENGTHS[:1])
+
+
+def test_an_error_on_the_cpu_names_a_few_wrong_labels():
+    targets = torch.full((NUM_SEQUENCES, 5), NUM_SYMBOLS)
+    with pytest.raises(RuntimeError) as refused:
+        F.ctc_loss(_log_probs(*SHAPE), targets, FRAMES, (5,) * NUM_SEQUENCES)
+    assert str(refused.value).endswith(f"Given: {[NUM_SYMBOLS] * 9}")
+
+
+@pytest.mark.parametrize("how", [{"dtype": torch.float32}, {"device": MPS}])
+def test_wrong_labels_that_torch_converts_are_refused(how):
+    targets = torch.full((NUM_SEQUENCES, 5), NUM_SYMBOLS, **how)
+    with pytest.raises(RuntimeError, match=r"labels must be within \[0, 5\]"):
+        F.ctc_loss(_log_probs(*SHAPE), targets, FRAMES, LENGTHS)
+
+
+def test_torch_raises_its_own_errors_on_the_cpu():
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        F.ctc_loss(torch.tensor(0.0), _targets(0), FRAMES, LENGTHS)
+    with pytest.raises(RuntimeError, match="target_lengths"):
+        F.ctc_loss(_log_probs(*SHAPE), _targets(0), FRAMES, LENGTHS[:2])
 
 
 def test_padding_on_the_cpu_may_be_any_number():

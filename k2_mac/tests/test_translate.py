@@ -1,6 +1,8 @@
 """Values that name CUDA become values that name mps, even where a program passes them to torch."""
 
 import inspect
+import pickle
+import types
 
 import k2
 import numpy
@@ -66,6 +68,15 @@ def test_without_mps_all_values_stay(without_mps):
         assert translate.map_device(value) == value
     assert translate.torch_device("cuda", 1) == torch.device("cuda", 1)
     assert translate.mentions_gpu("cuda:0") and not translate.mentions_gpu("mps:0")
+    assert translate.features_device("cuda") == "cuda"
+    x = torch.ones(1)
+    assert translate.arguments_of_to(x, (1, torch.float16), {}) == (x, (1, torch.float16), {})
+
+
+def test_cuda_comes_before_mps(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(translate, "_found", False)
+    assert not translate.on_mps()
 
 
 def test_each_gpu_is_the_one_of_the_mac():
@@ -96,6 +107,9 @@ def test_arguments_that_only_the_run_shows():
 def test_questions_for_a_gpu():
     x = torch.zeros(1, device=MPS)
     assert translate.is_gpu(x) and not translate.is_gpu(x.cpu())
+    # This class has no attribute `is_mps`.
+    assert not translate.is_gpu(torch.nn.utils.rnn.pack_sequence([x.cpu()]))
+    assert translate.is_gpu(types.SimpleNamespace(is_cuda=True))
     assert translate.mentions_gpu(str(x.device)) and translate.mentions_gpu(["cuda", "cpu"])
     assert not translate.mentions_gpu("cpu")
 
@@ -109,8 +123,9 @@ def test_a_tensor_of_float64_is_made_on_the_cpu_only():
         assert make(x.sum, dtype=torch.double).dtype == dtype
         assert make(torch.tensor, numpy.ones(2), device=device).dtype == dtype
     assert make(torch.zeros, 2, dtype=torch.int64, device=MPS).dtype == torch.int64
-    of_float64 = numpy.ones(2)
-    assert make(torch.tensor, of_float64, dtype=torch.int64, device=MPS).dtype == torch.int64
+    assert make(torch.zeros, size=(2,), device=MPS).dtype == torch.float32
+    array = numpy.ones(2)
+    assert make(torch.tensor, array, dtype=torch.int64, device=MPS).dtype == torch.int64
 
 
 def test_a_tensor_of_float64_on_the_default_device():
@@ -125,6 +140,7 @@ def test_tensors_and_modules_move_to_the_gpu_by_any_name(installed):
     for device in ("cuda", "cuda:3", torch.device("cuda"), 1, MPS, torch.zeros(1, device=MPS)):
         assert x.to(device).device == MPS
     assert x.to(device="cuda:1", dtype=torch.float16, non_blocking=True).dtype == torch.float16
+    assert x.to(1, torch.float16).dtype == torch.float16
     assert x.cuda().device == x.cuda(1, non_blocking=True).device == MPS
     assert x.to("cpu") is x and x.to(torch.float64).dtype == torch.float64
     for module in (torch.nn.Linear(2, 2).cuda(), torch.nn.Linear(2, 2).to("cuda:1")):
@@ -147,12 +163,42 @@ def test_float64_and_complex128_become_narrow_on_mps_only(installed):
     assert x.to(torch.complex128).to("cuda").dtype == torch.complex64
     assert on_mps.to("cpu", torch.float64).dtype == torch.float64
     assert x.double().to("cuda", torch.int32).dtype == torch.int32
+    # float32 lacks this number.
+    assert torch.tensor(2.0**24 + 1, dtype=torch.double).to("cuda", torch.int32) == 2**24 + 1
+
+
+def test_the_layout_and_the_wait_of_a_copy_are_as_asked(installed):
+    x, layout = torch.ones(2, 3, 4, 5), {"memory_format": torch.channels_last}
+    for copy in (x.cuda(**layout), x.double(**layout), x.to(MPS).double(**layout)):
+        assert copy.is_contiguous(**layout)
+    with k2.mps.counters() as counted:
+        x.cuda(non_blocking=True)
+    assert counted.torch_waits == 0
+
+
+def test_a_second_call_replaces_nothing(installed):
+    before = [getattr(owner, name) for owner, name in PATCHED]
+    patched.install()
+    patched.install_in_k2()
+    assert [getattr(owner, name) for owner, name in PATCHED] == before
+
+
+def test_a_torch_without_distributed(monkeypatch):
+    for owner, name in PATCHED:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    before = torch.distributed.init_process_group
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    patched.install()
+    assert torch.distributed.init_process_group is before
 
 
 def test_objects_of_k2_move_to_the_gpu_by_any_name(installed):
     fsa = k2.Fsa.from_str("0 1 -1 0.5\n1")
     assert fsa.to("cuda:0").device == fsa.to(torch.device("cuda", 1)).device == MPS
     assert k2.RaggedTensor([[1, 2]]).to("cuda").device == MPS
+    assert k2.RaggedTensor([[1, 2]]).to(dtype=torch.float32).dtype == torch.float32
+    segments = torch.tensor([[0, 0, 2]], dtype=torch.int32)
+    assert k2.DenseFsaVec(torch.zeros(1, 2, 3), segments).to(device="cuda").device == MPS
 
 
 def test_graphs_of_k2_are_made_on_the_gpu_by_any_name(installed):
@@ -198,14 +244,25 @@ def test_checkpoints_of_cuda_load(installed, tmp_path, monkeypatch):
         torch.load(path)
     patched.install()
     for how in ({}, {"map_location": "cuda:0"}, {"map_location": {"cuda:1": "cuda:0"}}):
-        assert torch.load(path, **how)["x"].device == MPS
+        for load in (torch.load, torch.serialization.load):
+            assert load(path, **how)["x"].device == MPS
     assert torch.load(path, map_location="cpu")["x"].device == torch.device("cpu")
     assert torch.load(path, map_location=lambda storage, tag: storage)["x"].tolist() == [1, 1]
 
 
+def test_checkpoints_of_the_cpu_load_there_with_all_arguments(installed, tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save({"x": torch.ones(2)}, path)
+    assert torch.load(path)["x"].device == torch.device("cpu")
+    with pytest.raises(RuntimeError, match="pickle_module"):
+        torch.load(path, "cpu", pickle, weights_only=True)
+
+
 def test_nccl_becomes_gloo(installed, tmp_path):
-    for backend in ("nccl", "cpu:gloo,cuda:nccl", "NCCL"):
-        torch.distributed.init_process_group(
+    inner = torch.distributed.distributed_c10d
+    modules = {"nccl": torch.distributed, "cpu:gloo,cuda:nccl": inner, "NCCL": torch.distributed}
+    for backend, module in modules.items():
+        module.init_process_group(
             backend,
             init_method=f"file://{tmp_path}/{backend.replace(',', '')}-nccl",
             rank=0,
@@ -215,14 +272,25 @@ def test_nccl_becomes_gloo(installed, tmp_path):
         try:
             assert torch.distributed.get_backend() == "gloo"
             x = torch.ones(2, device=MPS)
-            group = torch.distributed.new_group([0], backend="nccl")
+            group = module.new_group([0], backend="nccl")
             torch.distributed.all_reduce(x, group=group)
             model = torch.nn.Linear(2, 2).to(MPS)
             # The rank of another Mac is 1, and its only device has the index 0.
-            parallel = torch.nn.parallel.DistributedDataParallel(model, [1], 1)
+            Parallel = torch.nn.parallel.DistributedDataParallel
+            parallel = Parallel(model, [1], 1)
             assert parallel(torch.ones(1, 2)).device == MPS
+            parallel = Parallel(model, [1], 1, 1, find_unused_parameters=True)
+            assert parallel.find_unused_parameters and parallel.dim == 1
+            assert Parallel(model).device_ids is None
+            with pytest.raises(ValueError, match=r"device_ids \[1\]"):
+                Parallel(torch.nn.Linear(2, 2), [1])
         finally:
             torch.distributed.destroy_process_group()
+
+
+def test_other_backends_stay():
+    for backend in ("gloo", "mpi", "cpu:gloo,mps:gloo", None):
+        assert patched._gloo(backend) == backend
 
 
 def test_torchs_ctc_is_computed_on_mps(installed):
@@ -244,20 +312,27 @@ def test_without_mps_nothing_is_replaced(without_mps):
 class Fbank:
     """Stands in for kaldifeat's extractors, which take tensors on the CPU."""
 
-    def __call__(self, samples, chunk=None):
+    def __call__(self, samples, chunk=1):
         assert all(not one.is_mps for one in translate._tensors(samples))
-        return [one + 1 for one in samples] if isinstance(samples, list) else samples + 1
+        if isinstance(samples, (list, tuple)):
+            return type(samples)(one + chunk for one in samples)
+        return samples + chunk
 
 
 def test_features_are_computed_on_the_cpu_and_go_back():
     x = torch.ones(2, device=MPS)
     found = translate.features(Fbank(), x, chunk=3)
-    assert found.device == MPS and found.tolist() == [2, 2]
+    assert found.device == MPS and found.tolist() == [4, 4]
+    assert translate.features(Fbank(), x, 3).tolist() == [4, 4]
+    assert translate.features(Fbank(), x.cpu(), chunk=3).tolist() == [4, 4]
+    pair = translate.features(Fbank(), (x, x))
+    assert isinstance(pair, tuple) and pair[1].device == MPS
     assert [one.device for one in translate.features(Fbank(), [x, x])] == [MPS, MPS]
     assert [one.device for one in translate.features(Fbank(), [x.cpu(), x])] == [MPS, MPS]
     assert translate.features(Fbank(), x.cpu()).device == torch.device("cpu")
     assert translate.features_device(MPS) == torch.device("cpu")
     assert translate.features_device("cuda") == torch.device("cpu")
+    assert translate.features_device("meta") == "meta"
 
 
 def test_random_numbers_of_the_gpu_have_a_seed_and_a_state():
@@ -268,6 +343,7 @@ def test_random_numbers_of_the_gpu_have_a_seed_and_a_state():
         lambda: gpu.manual_seed(3),
         lambda: gpu.set_rng_state(state),
         lambda: gpu.set_rng_state_all(states),
+        lambda: gpu.set_rng_state_all(iter(states)),
     ):
         again()
         assert torch.rand(3, device=MPS).tolist() == first
@@ -277,6 +353,7 @@ def test_random_numbers_of_the_gpu_have_a_seed_and_a_state():
 def test_there_is_one_gpu():
     assert gpu.device_count() == 1 and gpu.current_device() == 0
     assert gpu.get_device_name(0) == "mps"
+    gpu.set_device(1)
     with gpu.device(1):
         assert torch.zeros(1, device=gpu.pick_device(1)).device == MPS
     assert gpu.max_memory_reserved() >= gpu.memory_allocated()

@@ -124,12 +124,12 @@ def seconds_of_kernel(gpu, work, row):
     threads = work.threads / work.threadgroups
     held = max(1, min(row.threads_of_core // threads, CORE_MEMORY // max(row.memory, 1)))
     waves = math.ceil(groups / (gpu.cores * held)) * work.dispatches
-    of_core = cycles / groups * math.ceil(groups / gpu.cores)
-    of_thread = (cycles * LATENCY + work.barriers * BARRIER) / work.threads
+    core_cycles = cycles / groups * math.ceil(groups / gpu.cores)
+    thread_cycles = (cycles * LATENCY + work.barriers * BARRIER) / work.threads
     return {
         "memory": work.bytes / gpu.bandwidth,
-        "issue": of_core / SIMD_WIDTH / ISSUED / gpu.hertz,
-        "chain": of_thread * waves / gpu.hertz,
+        "issue": core_cycles / SIMD_WIDTH / ISSUED / gpu.hertz,
+        "chain": thread_cycles * waves / gpu.hertz,
     }
 
 

@@ -43,10 +43,10 @@ def problems(content: bytes) -> Iterator[str]:
             except ToolError as error:
                 yield f"{name} cannot be read: {error}"
                 continue
-            yield from _of_kernel(name, module, arguments)
+            yield from _kernel_faults(name, module, arguments)
 
 
-def _of_kernel(name, module, arguments):
+def _kernel_faults(name, module, arguments):
     for declared in module.declarations():
         known = facts.known(declared.name)
         is_listed = declared.name in facts.load()["elsewhere"]

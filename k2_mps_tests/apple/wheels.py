@@ -14,7 +14,7 @@ PACKAGES = ("mlx-metal==0.32.4", "torch==2.14.1")
 _PLATFORM, _PYTHON = "macosx_14_0_arm64", "3.11"
 # How many kernels of a wheel are read for the facts about arguments.
 _SAMPLE = 100
-_OF_EACH_BUILTIN = 24
+_SAMPLE_OF_BUILTIN = 24
 
 
 def load(environment: Environment) -> dict[str, metallib.Metallib]:
@@ -71,7 +71,7 @@ def arguments(library: metallib.Metallib, builtins: set[str]) -> set[tuple]:
     found = set()
     kernels = library.kernels
     sample = kernels[:: max(len(kernels) // _SAMPLE, 1)]
-    sample += _having(library, {f"air.{builtin}" for builtin in builtins}, _OF_EACH_BUILTIN)
+    sample += _having(library, {f"air.{builtin}" for builtin in builtins}, _SAMPLE_OF_BUILTIN)
     for kernel in sample:
         found |= described(_module(library, kernel))
     return found

@@ -87,7 +87,7 @@ class Step:
         boundary[:, 3] = (shares * frames).to(torch.int64)
         self.boundary = boundary.to(device)
 
-    def of_losses(self):
+    def loss_arguments(self):
         """Returns the arguments that all losses of the step take."""
         return dict(
             symbols=self.symbols, termination_symbol=0, boundary=self.boundary, reduction="sum"
@@ -103,7 +103,7 @@ class Step:
             lm_only_scale=0.25,
             am_only_scale=0.0,
             return_grad=True,
-            **self.of_losses(),
+            **self.loss_arguments(),
         )
 
     def ranges(self, grads):
@@ -123,7 +123,7 @@ class Step:
         with part("pruning_forward"):
             pruned = k2.do_rnnt_pruning(self.am_in, self.lm_in, ranges)
         with part("pruned_forward"):
-            loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, **self.of_losses())
+            loss = k2.rnnt_loss_pruned(logits=self.logits, ranges=ranges, **self.loss_arguments())
         with part("pruned_backward"):
             torch.autograd.grad(loss, self.logits, self.one)
         with part("pruning_backward"):
@@ -212,8 +212,8 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = str(function).split(".")[1]
         tensors = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
-        of_device = any(x.is_mps for x in tensors)
-        if of_device and not function.is_view and name not in IDLE:
+        on_device = any(x.is_mps for x in tensors)
+        if on_device and not function.is_view and name not in IDLE:
             self.calls.append([str(function), [_described(x) for x in args]])
         return function(*args, **(kwargs or {}))
 

@@ -147,7 +147,7 @@ def peak_of(size, opt_in):
             hidden = torch.tanh(torch.add(*k2.do_rnnt_pruning(step.am_in, step.lm_in, ranges)))
             loss = k2.rnnt_loss_pruned
         logits = torch.nn.functional.linear(hidden, weight)
-        pruned = loss(logits=logits, ranges=ranges, **step.of_losses())
+        pruned = loss(logits=logits, ranges=ranges, **step.loss_arguments())
         del hidden, logits
         (0.5 * simple + pruned).backward()
 

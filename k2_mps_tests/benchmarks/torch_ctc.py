@@ -79,10 +79,10 @@ class Torch:
             torch.tensor(row, dtype=torch.int32, device="mps") for row in (frames, lengths, offsets)
         ]
         beta = torch.empty_like(alpha)
-        of_losses = torch.ones(sequences, device="mps")
+        ones = torch.ones(sequences, device="mps")
         self._run("ctc_loss_backward_log_beta", [beta, log_probs, targets, *rows], numbers, grid)
         numbers = [0, times, max(lengths), labels, stride, *sizes, *alpha.stride(), *sizes, 1, 0]
-        tensors = [gradient, of_losses, alpha, beta, log_probs, targets, *rows[:2], losses, rows[2]]
+        tensors = [gradient, ones, alpha, beta, log_probs, targets, *rows[:2], losses, rows[2]]
         grid = {"threads": (times, sequences), "group_size": (min(_MOST_THREADS, times), 1)}
         self._run("ctc_loss_backward_collect", tensors, numbers, grid)
         return losses, gradient
@@ -133,10 +133,10 @@ def row_of(function, arguments, kernels=None):
         else:
             recording = Path(folder) / "recording"
             with mps_emulator.counters() as counted, mps_emulator.record(recording):
-                with Bytes() as noted, k2.mps.counters() as of_k2:
+                with Bytes() as noted, k2.mps.counters() as k2_counters:
                     losses, gradient = function(*arguments)
                 torch.mps.synchronize()
-            launched, moved = of_k2.dispatches, bytes_of_kernels(recording)
+            launched, moved = k2_counters.dispatches, bytes_of_kernels(recording)
     waits = counted.waits_with_work
     return len(noted.calls) + launched, waits, noted.moved + moved, peak.most, losses, gradient
 
@@ -163,10 +163,10 @@ def main():
     print("|---|---|---|---|---|---|---|")
     for name, (commands, waits, moved, most, losses, gradient) in rows.items():
         error = ((losses.cpu() - exact).abs() / exact).max().item()
-        of_gradient = (gradient.cpu() - leaf.grad).abs().max().item()
+        gradient_error = (gradient.cpu() - leaf.grad).abs().max().item()
         print(
             f"| {name} | {commands} | {waits} | {moved / MEGABYTE:.1f} | {most / MEGABYTE:.1f} |"
-            f" {error:.1e} | {of_gradient:.1e} |"
+            f" {error:.1e} | {gradient_error:.1e} |"
         )
     return 0
 

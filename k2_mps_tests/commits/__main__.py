@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from k2mps.build import builder
-from k2mps.build.builder import Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
+from k2mps.build.request import Request
 from k2mps.cli.console import Console
 from k2mps.core import errors, project, replacement
 from k2mps.run import suites
@@ -191,7 +191,8 @@ def main() -> int:
                 bad.append(commit.subject)
             count += 1
     except errors.K2mpsError as error:
-        print(error)
+        # The tool finds the reason in these lines, see `Program.run`.
+        print("error: " + str(error).replace("\n", "\n  "))
         return error.exit_code
     print(f"{len(bad)} of {count} commits fail" + "".join(f"; {subject}" for subject in bad))
     return bool(bad)

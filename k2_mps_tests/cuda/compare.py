@@ -27,15 +27,15 @@ SIZE = (32, 500, 60)  # utterances, frames, symbols
 def operations(size):
     """Yields (name, function) of the operations of operations.py, and of further operations."""
     import k2
-    import operations as of_bench
+    import operations as bench
     import torch
 
-    yield from of_bench.operations(size, "cuda")
+    yield from bench.operations(size, "cuda")
     num_seqs, num_frames, num_symbols = size
     torch.manual_seed(1)
-    targets = torch.randint(1, of_bench.VOCABULARY, (num_seqs, num_symbols)).tolist()
+    targets = torch.randint(1, bench.VOCABULARY, (num_seqs, num_symbols)).tolist()
     graph = k2.ctc_graph(targets, device="cuda")
-    scores = torch.randn(num_seqs, num_frames, of_bench.VOCABULARY).log_softmax(-1)
+    scores = torch.randn(num_seqs, num_frames, bench.VOCABULARY).log_softmax(-1)
     segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32)
     dense = k2.DenseFsaVec(scores.cuda().requires_grad_(True), segments)
     yield (

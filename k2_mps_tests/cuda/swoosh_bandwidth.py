@@ -25,7 +25,7 @@ ROUNDS = 50
 # The standard deviation of the inputs.
 SPREAD = 2
 THREADS = 128
-OF_THREAD = 16
+ELEMENTS_OF_THREAD = 16
 
 # {kernel: (moved, arrays, size_at)}.  moved: the bytes that the kernel moves for an element.
 # arrays: {index of an argument that is an array: bytes of an element of this array}.  size_at: the
@@ -111,7 +111,7 @@ def _arguments(folder, case, arrays, size_at, numel, device):
 def _launch(gpu, ptx, case, tensors, numel):
     """Returns a function that launches a kernel on `numel` elements."""
     function = gpu.kernel(ptx, case["kernel"], THREADS)
-    groups = -(-numel // (THREADS * OF_THREAD))
+    groups = -(-numel // (THREADS * ELEMENTS_OF_THREAD))
     values = [ctypes.c_uint64(tensor.data_ptr()) for tensor in tensors]
     values += [ctypes.c_uint(n) for n in (groups * THREADS, 1, 1)]
 

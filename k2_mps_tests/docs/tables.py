@@ -168,8 +168,8 @@ def _registers(project: Project) -> list[str]:
 
     rows = []
     for kernel, row in agx.load().items():
-        of_float = kernel.replace("_half", "").replace("_bfloat", "")
-        is_float = of_float == kernel
+        float_kernel = kernel.replace("_half", "").replace("_bfloat", "")
+        is_float = float_kernel == kernel
         if is_float and (row.stack or row.code > agx.INSTRUCTION_CACHE):
             cells = (row.threads, row.registers, row.stack, row.threads_of_core)
             size = f"{row.code / 1000:.1f}"

@@ -44,9 +44,9 @@ def test_bench_measures_each_operation_and_writes_files(main, tmp_path):
     document = json.loads((tmp_path / "first" / "bench.json").read_text())
     rows = document["rows"]
     assert [row["error"] for row in rows if "error" in row] == []
-    of_sizes = [row for row in rows if row["size"]]
-    assert {row["place"] for row in of_sizes} == {"cpu", "mps-host", "mps-metal"}
-    assert len(of_sizes) == 3 * 2 * OPERATIONS
+    rows_with_size = [row for row in rows if row["size"]]
+    assert {row["place"] for row in rows_with_size} == {"cpu", "mps-host", "mps-metal"}
+    assert len(rows_with_size) == 3 * 2 * OPERATIONS
     assert [(row["operation"], row["place"]) for row in rows if not row["size"]] == [
         (operations.COPY, "cpu"),
         (operations.COPY, "mps-metal"),

@@ -39,14 +39,20 @@ _PRUNING = ["k2.do_rnnt_pruning", "k2.get_rnnt_prune_ranges"]
 
 # {file of k2.mps: tests of the parity suite}.  A test calls a function or method of `through`, or
 # reads a table of calls that has one.
-OF_PYTHON = {
+PYTHON_TESTS = {
     "counting": Chosen(["counters"], through=["k2.mps.counters"]),
-    "ctc": Chosen(["ctc", "losses", "graph_index"], through=_CTC),
+    "ctc": Chosen(
+        ["taken_by_metal", "ctc", "losses", "graph_index"], through=[*_CTC, "ctc._rows_for_metal"]
+    ),
     "dense": Chosen(["lattice", "gradients"], through=["k2.DenseFsaVec"]),
     "double_scores": Chosen(["scores", "gradients"], through=_SCORES),
     "graph_index": Chosen(["graph_index"], through=["k2.mps.graph_index"]),
-    "joiner": Chosen(["operations", "gradients", "budgets"], through=["k2.mps.joiner_input"]),
-    "lattice": Chosen(["lattice", "placement"], through=["k2.intersect_dense"]),
+    "joiner": Chosen(
+        ["taken_by_metal", "operations", "gradients", "budgets"], through=["k2.mps.joiner_input"]
+    ),
+    "lattice": Chosen(
+        ["taken_by_metal", "lattice", "placement"], through=["k2.intersect_dense", "lattice._make"]
+    ),
     # k2.mps.explain() is in placement.py, and prints the reasons that not_taken.py keeps.
     "not_taken": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
     "placement": Chosen(["explain", "pruned_streams"], through=["k2.mps.explain"]),
@@ -54,19 +60,27 @@ OF_PYTHON = {
     "pruned": Chosen(["pruned", "after_lattice", "pruned_streams"], through=[*_PRUNED, *_STREAMS]),
     # The recursion reads the rows of its boundary with rnnt_boundary.py.
     "rnnt_boundary": Chosen(
-        ["budgets", "mutual_information"],
+        ["taken_by_metal", "budgets", "mutual_information"],
         through=["k2.mps.know_boundary", "k2.mutual_information_recursion"],
     ),
-    "rnnt_pruned": Chosen(["operations", "gradients", "losses"], through=["k2.rnnt_loss_pruned"]),
-    "rnnt_pruning": Chosen(["operations", "gradients", "budgets"], through=_PRUNING),
-    "rnnt_smoothed": Chosen(["rnnt_smoothed", "gradients"], through=["k2.rnnt_loss_smoothed"]),
+    "rnnt_pruned": Chosen(
+        ["taken_by_metal", "operations", "gradients", "losses"], through=["k2.rnnt_loss_pruned"]
+    ),
+    "rnnt_pruning": Chosen(
+        ["taken_by_metal", "operations", "gradients", "budgets"],
+        through=[*_PRUNING, "rnnt_pruning.in_metal"],
+    ),
+    "rnnt_smoothed": Chosen(
+        ["taken_by_metal", "rnnt_smoothed", "gradients"],
+        through=["k2.rnnt_loss_smoothed", "rnnt_smoothed.in_metal"],
+    ),
     "scores": Chosen(["scores"], through=_SCORES),
     "streams": Chosen(["pruned_streams", "decoding"], through=_STREAMS),
     # The gradient of index_select() is a sum.
     "sums": Chosen(["budgets", "gradients"], through=["k2.index_select"]),
 }
-# {header of the bindings: tests of the parity suite}.  `through` is as in OF_PYTHON.
-OF_BINDINGS = {
+# {header of the bindings: tests of the parity suite}.  `through` is as in PYTHON_TESTS.
+BINDINGS_TESTS = {
     "mps_ctc": Chosen(["ctc"], through=_CTC),
     "mps_dense_fsa_vec": Chosen(["lattice", "ctc"], through=["k2.DenseFsaVec"]),
     "mps_double_scores": Chosen(["scores"], through=_SCORES),
@@ -87,7 +101,7 @@ OF_BINDINGS = {
 }
 # {file of k2_mac: tests of k2_mac}.  `through` has modules and functions of k2_mac that a test
 # imports or runs; without `through`, a test imports or runs the file itself.
-OF_K2_MAC = {
+K2_MAC_TESTS = {
     "calibrate": Chosen(["calibrate"]),
     "check": Chosen(["check"]),
     "check_operations": Chosen(["check"], through=["check"]),
@@ -107,25 +121,25 @@ OF_K2_MAC = {
     "torch_ctc": Chosen(["torch_ctc"], through=["install_ctc_loss"]),
     "translate": Chosen(["translate"]),
 }
-_OF_APPLY = ["apply", "apply_refused", "apply_meanwhile", "apply_exchanged"]
-_OF_REBASE = ["rebase", "rebase_refused", "rebase_interrupted", "rebase_by_git"]
-_OF_BUILD = ["build", "build_errors", "build_interrupted", "build_locks", "build_needs"]
+_APPLY = ["apply", "apply_refused", "apply_meanwhile", "apply_exchanged"]
+_REBASE = ["rebase", "rebase_refused", "rebase_interrupted", "rebase_by_git"]
+_BUILD = ["build", "build_errors", "build_interrupted", "build_locks", "build_needs"]
 # {package of the tool: tests of the tool}.  `through` has commands of k2mps that need the package;
 # a test runs such a command, or imports the package.
-OF_TOOL = {
+TOOL_TESTS = {
     "series": Chosen(["series", "lint", "groups"], through=["lint", "export", "upstream"]),
     "stack": Chosen(
-        [*_OF_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
+        ["checkout", *_APPLY, "authoring", "export", "names_and_order", "status", "clone"],
         through=["apply", "export", "fold", "new", "status"],
     ),
     "carry": Chosen(
-        [*_OF_REBASE, "carrying", "submission", "upstream_check"], through=["rebase", "upstream"]
+        [*_REBASE, "carrying", "submission", "upstream_check"], through=["rebase", "upstream"]
     ),
     "core": Chosen(
-        ["cli", *_OF_APPLY, "clone", "hostile_config", *_OF_REBASE],
+        ["core", "cli", *_APPLY, "clone", "hostile_config", *_REBASE],
         through=["apply", "rebase", "status"],
     ),
-    "build": Chosen([*_OF_BUILD, "environment", "interpreter"], through=["build", "doctor"]),
+    "build": Chosen([*_BUILD, "environment", "interpreter"], through=["build", "doctor"]),
     "run": Chosen(["suites"], through=["test"]),
     "wheel": Chosen(
         ["wheel_verification", "wheel_tools", "wheel", "wheel_archive"], through=["wheel"]
@@ -162,13 +176,13 @@ def commands(area: str, path: str, tree: Path, whole: bool) -> list[list[str]]:
         names = _kernels_with(Path(path).name, tree)
         return [[*program, name] for program in (check, check_races) for name in names]
     if area == "bindings":
-        chosen, folder = OF_BINDINGS.get(name, _NONE), PARITY
+        chosen, folder = BINDINGS_TESTS.get(name, _NONE), PARITY
     elif area == "k2.mps":
-        chosen, folder = OF_PYTHON.get(name, _NONE), PARITY
+        chosen, folder = PYTHON_TESTS.get(name, _NONE), PARITY
     elif area == "k2_mac":
-        chosen, folder = OF_K2_MAC.get(name, _NONE), f"{K2_MAC}/tests"
+        chosen, folder = K2_MAC_TESTS.get(name, _NONE), f"{K2_MAC}/tests"
     else:
-        chosen, folder = OF_TOOL.get(Path(path).parent.name, _NONE), TOOLING
+        chosen, folder = TOOL_TESTS.get(Path(path).parent.name, _NONE), TOOLING
     quick = [f"{folder}/test_{test}.py" for test in chosen.tests]
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     found = [[*pytest, *quick]] if quick else []

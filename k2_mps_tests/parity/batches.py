@@ -39,9 +39,9 @@ def assert_batches(lattice: k2.Fsa) -> None:
         assert torch.equal(found.sort().values, torch.arange(num_arcs)), f"each {name} arc, once"
         place_of_state = batches.shape.row_ids(3).cpu().long()
         assert torch.equal(order[place_of_state], state_of[found]), f"{name} arcs by their states"
-        of_one_state = place_of_state[1:] == place_of_state[:-1]
+        same_state = place_of_state[1:] == place_of_state[:-1]
         # A sum must add the arcs of a state in the order of their indexes.
-        assert (found[1:] > found[:-1])[of_one_state].all(), f"{name} arcs of a state, in order"
+        assert (found[1:] > found[:-1])[same_state].all(), f"{name} arcs of a state, in order"
 
     on_cpu = lattice.to("cpu").arcs
     expected = _k2.get_incoming_arcs(on_cpu, _k2.get_dest_states(on_cpu, as_idx01=True))

@@ -1,4 +1,9 @@
-"""The calls of hostile.py, and the wrong arguments."""
+"""The calls of hostile.py, and the wrong arguments.
+
+They are texts because hostile.py needs the text of a call: it puts a wrong argument in the place of
+each argument, and its reports are these texts.  Linters do not see them, so test_hostile.py makes
+each call and each argument.
+"""
 
 # The good calls.  hostile_inputs.py makes the inputs that they name.  The functions that make
 # random FSAs and shapes are not here: they make as much as their arguments ask for.

@@ -172,9 +172,9 @@ def test_the_host_computes_no_gradient_that_nobody_needs(intersect, monkeypatch)
             total.backward()
         return counted.gates
 
-    of_dense = gates()
+    gates_of_dense = gates()
     graph.requires_grad_(True)
-    assert (of_dense, gates()) == (2, 4)
+    assert (gates_of_dense, gates()) == (2, 4)
 
 
 def test_the_losses_of_a_step_read_their_boundary_once():

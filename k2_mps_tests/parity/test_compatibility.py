@@ -106,7 +106,7 @@ EVERYTHING_WRONG = dataclasses.replace(
     torch_has_mps=False,
     device=False,
 )
-OF_ROSETTA = mac(machine="x86_64", translated=True)
+ROSETTA = mac(machine="x86_64", translated=True)
 ARM64 = "a Python for arm64"
 OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
 
@@ -114,7 +114,7 @@ OTHER_TORCH = "pip install --force-reinstall torch==2.13.0"
 @pytest.mark.parametrize(
     "facts, problem, remedy",
     [
-        (OF_ROSETTA, "for Intel processors, run by Rosetta", ARM64),
+        (ROSETTA, "for Intel processors, run by Rosetta", ARM64),
         (mac(machine="x86_64"), "for Intel processors;", ARM64),
         (EVERYTHING_WRONG, "for Intel processors", ARM64),
         (mac(version="13.6.9"), "This is macOS 13.6.9", "Update macOS"),
@@ -162,6 +162,12 @@ USE_THE_CPU = """
 import torch
 import k2
 assert not k2.mps.is_available()
+try:
+    k2.mps.synchronize()
+except RuntimeError as error:
+    assert str(error) == k2.mps.unavailable_reason()
+else:
+    raise AssertionError("k2 waited for a device that is turned off")
 print(k2.mps.unavailable_reason())
 fsa = k2.linear_fsa([1, 2])
 fsa.scores = torch.ones(3)
@@ -193,6 +199,11 @@ _k2.version.with_mps = False
 import k2
 print(*sorted(name for name in sys.modules if name.startswith(("k2.mps.", "k2.compat"))))
 """
+
+
+def test_k2_mps_has_no_other_names():
+    with pytest.raises(AttributeError, match="module 'k2.mps' has no attribute 'nothing'"):
+        _ = k2.mps.nothing
 
 
 def test_a_build_without_mps_loads_no_module_of_mps():

@@ -42,19 +42,19 @@ def pruned(function):
     )
 
 
-def of_lm_and_am(function, **scales: float):
+def from_lm_and_am(function, **scales: float):
     return lambda given: function(
         given["lm"], given["am"], given["symbols"], 0, boundary=given["boundary"], **scales
     )
 
 
 FUNCTIONS = {
-    "get_rnnt_logprobs": of_lm_and_am(rnnt_loss.get_rnnt_logprobs),
-    "get_rnnt_logprobs_smoothed": of_lm_and_am(
+    "get_rnnt_logprobs": from_lm_and_am(rnnt_loss.get_rnnt_logprobs),
+    "get_rnnt_logprobs_smoothed": from_lm_and_am(
         rnnt_loss.get_rnnt_logprobs_smoothed, lm_only_scale=0.1, am_only_scale=0.2
     ),
-    "rnnt_loss_simple": of_lm_and_am(rnnt_loss.rnnt_loss_simple),
-    "rnnt_loss_smoothed": of_lm_and_am(
+    "rnnt_loss_simple": from_lm_and_am(rnnt_loss.rnnt_loss_simple),
+    "rnnt_loss_smoothed": from_lm_and_am(
         rnnt_loss.rnnt_loss_smoothed, lm_only_scale=0.1, am_only_scale=0.2
     ),
     "get_rnnt_logprobs_joint": lambda given: rnnt_loss.get_rnnt_logprobs_joint(

@@ -44,7 +44,7 @@ def _nbest_list(lattice):
     return k2.nbest.generate_nbest_list(lattice, num_paths=20)
 
 
-OF_A_LATTICE = {
+RESULTS_OF_LATTICE = {
     "get_lattice": lambda lattice: lattice,
     "one_best": lambda lattice: _one_best(lattice, double=False),
     "one_best, double": lambda lattice: _one_best(lattice, double=True),
@@ -56,9 +56,9 @@ OF_A_LATTICE = {
 }
 
 
-@pytest.mark.parametrize("name", OF_A_LATTICE)
+@pytest.mark.parametrize("name", RESULTS_OF_LATTICE)
 def test_functions_of_a_lattice(name):
-    assert_equal_on_both(lambda device: OF_A_LATTICE[name](_lattice(device)))
+    assert_equal_on_both(lambda device: RESULTS_OF_LATTICE[name](_lattice(device)))
 
 
 def test_whole_lattice_rescoring():

@@ -1,10 +1,13 @@
 """k2.mps.explain() says where the last call of each operation ran, as its dispatches show."""
 
+import json
+import platform
+
 import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, wide_fsa
+from k2_mps_tests.parity.helpers import MPS, python, wide_fsa
 
 
 def _dense(num_frames, num_seqs=8):
@@ -85,6 +88,32 @@ def test_a_row_tells_what_happened(number):
 def test_each_row_is_tested():
     operations = {placement.operation for placement in k2.mps.placement.placements()}
     assert operations == {operation for operation, _ in CALLS}
+
+
+EXPLAIN = "import k2; print(k2.mps.explain())"
+WITHOUT_MPS = "import _k2; _k2.version.with_mps = False; del _k2.mps_placements; "
+
+
+def test_nothing_is_called_yet():
+    *rows, _ = python("-c", EXPLAIN).stdout.splitlines()
+    assert rows and all(row.endswith(": not called yet") for row in rows)
+
+
+def test_a_k2_without_mps_explains_itself(tmp_path):
+    # Such a k2 reads no costs, so nobody warns of them.
+    (tmp_path / "costs.json").write_text("damaged")
+    program = f"{WITHOUT_MPS}{EXPLAIN}; k2.mps.placement.use_saved_costs()"
+    found = python("-W", "error", "-c", program, K2_MPS_COSTS=str(tmp_path / "costs.json"))
+    assert (found.stdout, found.stderr) == ("This k2 was built without mps.\n", "")
+
+
+@pytest.mark.parametrize("saved", [{}, {"another": {}}, {platform.node(): {}}])
+def test_a_file_without_costs_of_this_machine_is_no_warning(tmp_path, saved):
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(saved))
+    found = python("-W", "error", "-c", EXPLAIN, K2_MPS_COSTS=str(path))
+    assert found.returncode == 0, found.stderr
+    assert "not from this machine" in found.stdout
 
 
 def test_a_later_call_replaces_the_reason():

@@ -22,13 +22,13 @@ def _expected(fsas):
     incoming = fsas._get_incoming_arcs()
     begins = fsas.arcs.shape().remove_axis(1).row_splits(1)
     labels = [fsas.labels[i:k] for i, k in zip(begins.tolist(), begins[1:].tolist())]
-    of_fsa = [torch.full((len(some),), i, dtype=torch.int32) for i, some in enumerate(labels)]
+    fsa_numbers = [torch.full((len(some),), i, dtype=torch.int32) for i, some in enumerate(labels)]
     orders = [i + some.sort(stable=True).indices for i, some in zip(begins.tolist(), labels)]
     return {
         "incoming_begins": incoming.shape.row_splits(2),
         "incoming": incoming.values,
         "by_label": torch.cat(orders).int(),
-        "fsa_of_arc": torch.cat(of_fsa),
+        "fsa_of_arc": torch.cat(fsa_numbers),
         "labels": torch.tensor(
             [[some.min(), some.max()] if len(some) else [-1, -1] for some in labels],
             dtype=torch.int32,

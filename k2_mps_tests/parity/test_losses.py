@@ -190,15 +190,19 @@ def _tensor(*shape, dtype=torch.float32):
 
 def test_the_largest_pruning_is_that_whose_threads_have_numbers_of_32_bits():
     """in_metal() repeats the sizes of threadgroups, which the header of the kernels defines."""
-    of_row = sources.enumerators("rnnt_pruning.h")["kRnntPruningBackwardThreads"]
-    of_frame = sources.enumerators("simd_width.h")["kSimdWidth"]
+    row_threads = sources.enumerators("rnnt_pruning.h")["kRnntPruningBackwardThreads"]
+    frame_threads = sources.enumerators("simd_width.h")["kSimdWidth"]
 
     def is_taken(rows, frames):
         ranges = _tensor(1, frames, 1, dtype=torch.int64)
         return rnnt_pruning.in_metal(_tensor(1, frames, 1), _tensor(1, rows, 1), ranges)
 
-    _assert_largest(lambda rows: is_taken(rows, 1), (2**31 - 1 - of_row - of_frame) // of_row)
-    _assert_largest(lambda frames: is_taken(1, frames), (2**31 - 1 - 2 * of_row) // of_frame)
+    _assert_largest(
+        lambda rows: is_taken(rows, 1), (2**31 - 1 - row_threads - frame_threads) // row_threads
+    )
+    _assert_largest(
+        lambda frames: is_taken(1, frames), (2**31 - 1 - 2 * row_threads) // frame_threads
+    )
 
 
 def test_the_most_symbols_are_those_whose_groups_of_frames_have_numbers_of_32_bits():

@@ -40,9 +40,9 @@ def dense_fsa_vec(frames):
     return k2.DenseFsaVec(logits.log_softmax(-1).to("mps"), segments)
 
 
-def check(peak, states, frames, lattice, bytes_of_one, rounding):
-    of_state, of_arc = bytes_of_one
-    expected = of_state * states * frames + of_arc * lattice.num_arcs
+def check(peak, states, frames, lattice, bytes_of_state_and_arc, rounding):
+    state_bytes, arc_bytes = bytes_of_state_and_arc
+    expected = state_bytes * states * frames + arc_bytes * lattice.num_arcs
     assert expected / 2 < peak < rounding * expected + CONSTANT, (peak, expected, lattice.num_arcs)
 
 

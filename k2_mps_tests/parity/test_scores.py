@@ -221,8 +221,8 @@ def test_scores_that_are_not_finite(value, double, log_semiring, placement):
         results = []
         for fsa in both(fsas):
             try:
-                of_double = double or is_reference_double(fsa, placement)
-                results.append(_results(fsa, name, of_double, log_semiring, upstream))
+                in_double = double or is_reference_double(fsa, placement)
+                results.append(_results(fsa, name, in_double, log_semiring, upstream))
             except RuntimeError:
                 # k2 checks that forward scores belong to the arcs.  On any device, this check
                 # refuses NaN.
@@ -250,15 +250,15 @@ def _assert_not_finite(cpu, mps):
     torch.testing.assert_close(
         mps[0].cpu(), cpu[0].float(), equal_nan=True, rtol=EPS, atol=1000 * 2.0**-44
     )
-    of_cpu, of_mps = cpu[1], mps[1].cpu()
-    assert (of_mps.isnan() | ~of_cpu.isnan()).all()
-    if of_mps.isnan().any():
-        assert cpu[0].max() == float("inf") or of_cpu.isnan().any()
+    cpu_gradient, mps_gradient = cpu[1], mps[1].cpu()
+    assert (mps_gradient.isnan() | ~cpu_gradient.isnan()).all()
+    if mps_gradient.isnan().any():
+        assert cpu[0].max() == float("inf") or cpu_gradient.isnan().any()
     torch.testing.assert_close(
-        of_mps[~of_mps.isnan()],
-        of_cpu[~of_mps.isnan()],
+        mps_gradient[~mps_gradient.isnan()],
+        cpu_gradient[~mps_gradient.isnan()],
         rtol=0,
-        atol=accuracy.MAX_GRADIENT * of_cpu.nan_to_num().abs().max().item(),
+        atol=accuracy.MAX_GRADIENT * cpu_gradient.nan_to_num().abs().max().item(),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import k2
 import pytest
+import torch
 
 from k2_mps_tests.running import ran
 
@@ -28,6 +29,39 @@ def test_without_a_device_the_reason_is_printed():
     assert "\nnot tried on mps: " in done.stdout and "emulated" not in done.stdout
 
 
+def _program():
+    """Returns the program as a module."""
+    spec = importlib.util.spec_from_file_location("try_wheel", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _fail(*_, **__):
+    raise RuntimeError("MPS backend out of memory")
+
+
+@pytest.mark.parametrize(
+    "ones_on_mps, reason",
+    [
+        (_fail, "fail on this device: MPS backend out of memory"),
+        (torch.zeros, "give wrong results"),
+    ],
+)
+def test_a_device_on_which_torch_itself_fails_is_not_tried(
+    monkeypatch, capsys, ones_on_mps, reason
+):
+    ones = torch.ones
+
+    def instead(*sizes, device=None, **options):
+        make = ones_on_mps if device == "mps" else ones
+        return make(*sizes, device=device, **options)
+
+    monkeypatch.setattr(torch, "ones", instead)
+    assert _program().main() == 0
+    assert f"not tried on mps: torch's own operators {reason}" in capsys.readouterr().out
+
+
 def _with_nan_as_gradient(losses):
     losses.register_hook(lambda grad: grad * float("nan"))
     return losses
@@ -44,9 +78,7 @@ def _with_nan_as_gradient(losses):
     ids=["losses", "gradient", "gradient NaN"],
 )
 def test_a_wrong_device_is_noticed(monkeypatch, capsys, device, status, change):
-    spec = importlib.util.spec_from_file_location("try_wheel", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = _program()
     right = k2.ctc_loss
 
     def wrong(graph, *arguments, **options):

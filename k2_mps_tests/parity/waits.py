@@ -15,11 +15,11 @@ def counted(function):
     """
     torch.mps.synchronize()
     if sys.platform == "darwin":
-        with k2.mps.counters() as of_k2:
+        with k2.mps.counters() as k2_counters:
             function()
-        return of_k2.waits, of_k2
+        return k2_counters.waits, k2_counters
     import mps_emulator
 
-    with mps_emulator.counters() as seen, k2.mps.counters() as of_k2:
+    with mps_emulator.counters() as seen, k2.mps.counters() as k2_counters:
         function()
-    return seen.waits_with_work, of_k2
+    return seen.waits_with_work, k2_counters

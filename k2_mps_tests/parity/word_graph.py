@@ -90,9 +90,9 @@ def _add_tree(arcs, num_states, tokens, lengths, scores):
                  1 + np.flatnonzero(ends))  # fmt: skip
         some = lengths > i + 1
         prefixes = np.stack([states[some], tokens[some, i]])
-        unique, of_word = np.unique(prefixes, axis=1, return_inverse=True)
+        unique, prefix_of_word = np.unique(prefixes, axis=1, return_inverse=True)
         arcs.add(unique[0], num_states + np.arange(unique.shape[1]), unique[1], 0)
-        states[some] = num_states + of_word.ravel()
+        states[some] = num_states + prefix_of_word.ravel()
         num_states += unique.shape[1]
     return num_states
 

@@ -82,8 +82,8 @@ def _items(names, cases_of):
         for kernel in sorted(cases):
             yield (
                 f"{name} {kernel}",
-                lambda library=library, kernel=kernel, of_kernel=cases[kernel]: _check(
-                    library, kernel, of_kernel
+                lambda library=library, kernel=kernel, kernel_cases=cases[kernel]: _check(
+                    library, kernel, kernel_cases
                 ),
             )
 

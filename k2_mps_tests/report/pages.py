@@ -42,9 +42,9 @@ def text(record: Record, title: str) -> str:
     if answers:
         lines += ["", "== answers"]
         lines += [f"{line['item']}: {line['answer']}" for line in answers]
-    for step, of_step in _by_step(record).items():
+    for step, lines_of_step in _by_step(record).items():
         lines += ["", f"== {step}"]
-        for line in of_step:
+        for line in lines_of_step:
             lines.append(
                 f"{line['verdict']:<11} {line.get('seconds', 0):8.1f} s  {line['item']}"
                 + (f": {line['why']}" if line["verdict"] == "not run" else "")
@@ -69,9 +69,9 @@ def page(record: Record, title: str) -> str:
         f"<style>{_STYLE}</style><h1>k2-mps on a machine</h1>",
         f"<p>{html.escape(title)}<p>{html.escape(counts(record))}",
     ]
-    for step, of_step in _by_step(record).items():
+    for step, lines_of_step in _by_step(record).items():
         parts.append(f"<h2>{html.escape(step)}</h2><table>")
-        for line in of_step:
+        for line in lines_of_step:
             verdict = line["verdict"]
             open_it = " open" if verdict in BAD else ""
             more = "\n".join(filter(None, (line.get("why"), line.get("output"))))

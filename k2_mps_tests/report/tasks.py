@@ -167,8 +167,8 @@ class Plan:
             "examples": self._files("k2_mps_tests/examples", "test_*.py"),
         }
         needs = {"kernels": "environment", "tooling": "environment", "torch": "environment"}
-        for suite, of_suite in files.items():
-            for file in of_suite:
+        for suite, suite_files in files.items():
+            for file in suite_files:
                 command = self._tool("test", f"{suite}/{file}")
                 need = needs.get(suite, "build")
                 yield Task("suites", f"{suite}, {file}", command, 60 * MINUTE, needs=need)

@@ -38,8 +38,8 @@ def _items(sizes):
             if not size and place == "mps-host":
                 continue  # The basic operations do not depend on the place.
             with bench.forced(who):
-                of_size = bench.operations(size, device) if size else bench.basics(device)
-                for name, function in of_size:
+                timed = bench.operations(size, device) if size else bench.basics(device)
+                for name, function in timed:
                     yield (
                         f"{name}, {','.join(map(str, size))}, {place}",
                         lambda name=name, function=function, size=size, place=place: _time(

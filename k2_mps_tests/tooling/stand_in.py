@@ -176,9 +176,9 @@ def bare_path(tmp_path: Path) -> str:
     """Returns a PATH with the programs that the tool and cmake start, except a compiler."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    of_the_shell = ("git", "sh", "env", "ln", "sed", "cat", "touch", "uname")
+    shell_programs = ("git", "sh", "env", "ln", "sed", "cat", "touch", "uname")
     binutils = ("ar", "ranlib", "ld", "as", "nm", "strip", "objdump")
-    for name in (*of_the_shell, *binutils):
+    for name in (*shell_programs, *binutils):
         if found := shutil.which(name):
             os.symlink(found, folder / name)
     return str(folder)

@@ -93,7 +93,7 @@ def commit(directory: Path, message: str, files: dict[str, str]) -> str:
 
 
 # Files that git itself makes in its directory.
-_OF_GIT = ("FETCH_HEAD", "ORIG_HEAD", "logs", "gc.log", "worktrees")
+_GIT_FILES = ("FETCH_HEAD", "ORIG_HEAD", "logs", "gc.log", "worktrees")
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
@@ -128,7 +128,7 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(
-            path.name for path in git_dir.iterdir() if path.name not in _OF_GIT
+            path.name for path in git_dir.iterdir() if path.name not in _GIT_FILES
         ),
         "worktrees": git(directory, "worktree", "list"),
     }

@@ -55,8 +55,8 @@ def test_a_first_apply_touches_only_what_the_series_changes(sandbox):
     after = snapshot(sandbox.checkout)["files"]
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     folders = {path for path in changed if after.get(path) == "directory"}
-    of_series = git(sandbox.checkout, "diff", "--name-only", "-z", sandbox.pin).strip("\0")
-    assert changed - folders == set(of_series.split("\0"))
+    series_paths = git(sandbox.checkout, "diff", "--name-only", "-z", sandbox.pin).strip("\0")
+    assert changed - folders == set(series_paths.split("\0"))
 
 
 def test_another_version_of_the_series_touches_only_what_differs(sandbox):

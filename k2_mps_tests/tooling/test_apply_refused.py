@@ -254,12 +254,17 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path, code):
 
 @pytest.mark.parametrize(
     "folder, message",
-    [("vendor", "not the top of a git checkout"), ("../plain", "not a git repository")],
+    [
+        ("vendor", "not the top of a git checkout"),
+        ("vendor", "why: it is a folder inside a checkout, ../ leads to its top\n"),
+        ("../plain", "not a git repository"),
+        (".git", "why: it is a git directory, which has no files of k2\n"),
+    ],
 )
 def test_a_folder_that_is_no_checkout_is_refused(sandbox, folder, message):
     git(sandbox.root, "init", "--quiet")
     path = sandbox.root / folder
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     assert message in sandbox.fails(1, "apply", "--k2", str(path))
 
 

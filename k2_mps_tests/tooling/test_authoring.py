@@ -84,6 +84,20 @@ def test_an_untracked_file_is_taken_only_if_it_is_named(sandbox, k2, command):
     assert "did not match" in sandbox.fails(1, "fold", MPS, "nope")
 
 
+def test_a_new_file_may_be_named_by_its_path_from_the_current_folder(sandbox, k2):
+    support.write(k2, {"notes.txt": "mine\n"})
+    sandbox.ok("fold", MPS, "build/k2/notes.txt")
+    assert (sandbox.root / "patches/files/notes.txt").read_text() == "mine\n"
+
+
+def test_before_the_first_apply_no_patch_is_made(sandbox):
+    sandbox.obtain()
+    git(sandbox.checkout, "checkout", "--quiet", "-b", "k2-mps")
+    edit(sandbox.checkout)
+    message = sandbox.fails(1, "new", "more")
+    assert "does not have the series applied\n  next: k2mps apply\n" in message
+
+
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
 def test_an_ignored_file_is_taken_after_git_add(sandbox, k2, command):
     support.write(k2, {"new[1].log": "mine\n"})

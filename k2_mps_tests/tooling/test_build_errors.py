@@ -9,6 +9,15 @@ from k2_mps_tests.tooling.stand_in import answer, build, fails, trees
 def test_an_error_of_cmake_is_shown(buildable):
     message = fails(buildable, 34, "--", "-DK2_BREAK_CONFIGURE=ON")
     assert "broken on purpose" in message and "configure.log" in message
+    assert "compiler identification" not in message  # Only the log has what came before.
+
+
+def test_a_cmake_that_names_no_error_is_shown_from_its_first_line(buildable):
+    program = buildable.root / ".venv/bin/cmake"
+    program.unlink()
+    program.write_text("#!/bin/sh\necho killed; exit 3\n")
+    program.chmod(0o755)
+    assert "why: killed\n" in fails(buildable, 34)
 
 
 def test_an_error_of_ninja_itself_is_shown(buildable):

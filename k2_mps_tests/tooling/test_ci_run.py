@@ -15,7 +15,7 @@ MAKE = "#!/bin/sh\necho started\nsleep 120\necho went on\n"
 
 
 PROGRAMS = ("apt-get", "ccache", "git", "llvm-as-14", "llvm-spirv-14", "make", "sudo")
-OF_CLONE = (".venv/bin/flake8", ".venv/bin/k2mps", ".venv/bin/python", ".venv/bin/ruff")
+VENV_PROGRAMS = (".venv/bin/flake8", ".venv/bin/k2mps", ".venv/bin/python", ".venv/bin/ruff")
 
 
 def put(folder, programs):
@@ -30,7 +30,7 @@ def put(folder, programs):
 
 @pytest.mark.parametrize("failed", [[], [".venv/bin/flake8 patches"]])
 def test_the_time_of_each_check_and_the_checks_that_failed_are_printed(tmp_path, failed):
-    names = [*(f"bin/{name}" for name in PROGRAMS), *OF_CLONE]
+    names = [*(f"bin/{name}" for name in PROGRAMS), *VENV_PROGRAMS]
     programs = dict.fromkeys(names, "#!/bin/sh\n")
     programs["bin/make"] = "#!/bin/sh\n[ $1 != mac-report ] || sleep 1.1\n"
     if failed:

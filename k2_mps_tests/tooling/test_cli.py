@@ -1,6 +1,7 @@
 """The command line: its help, errors and exit codes, and the commands that it echoes."""
 
 import ast
+import errno
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from k2mps.cli import command_line, console, session
+from k2mps.cli import command_line, console, ending, session
 from k2mps.core import errors
 
 from k2_mps_tests.docs import tables
@@ -40,6 +41,86 @@ def test_without_a_terminal_a_long_task_prints_its_progress(monkeypatch, capsys,
             shown += capsys.readouterr().out
     assert shown.startswith(f"building k2 ... (log: {tmp_path / 'log'})\n")
     assert "\nbuilding k2: 3 of 7, 0 s so far  Building a.o\n" in shown
+
+
+@pytest.mark.parametrize(
+    "title, step, shown",
+    [
+        ("x" * 40, (0, 0, ""), "x" * 40 + ": 0 s so far  "),
+        ("x" * 41, (1, 2, ""), "x" * 37 + "...: 1 of 2, 0 s so far  "),
+        ("x", (3, 0, "y" * 200), "x: 0 s so far  " + "y" * 105),
+    ],
+)
+def test_a_line_of_progress_is_short(monkeypatch, capsys, title, step, shown):
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.01)
+    lines = ""
+    with console.Console().task(title) as update:
+        update(*step)
+        deadline = time.monotonic() + 20
+        while f"\n{shown}\n" not in lines and time.monotonic() < deadline:
+            lines += capsys.readouterr().out
+    assert lines.startswith(f"{title} ...\n")
+    assert f"\n{shown}\n" in lines
+
+
+def test_with_json_no_progress_is_shown(capsys):
+    shown = console.Console()
+    shown.shows_progress = False
+    with shown.task("building k2", Path("log")) as update:
+        update(1, 2, "x")
+    assert capsys.readouterr().out == ""
+
+
+def test_the_row_of_a_table_ends_with_its_last_word(capsys):
+    console.Console().table(("a", "b", "c"), [("x", "", "y"), ("z", "", "")])
+    assert capsys.readouterr().out == "x\t\ty\nz\n"
+
+
+def test_a_table_on_a_terminal_lacks_empty_columns_and_control_characters(monkeypatch, capsys):
+    monkeypatch.setattr(console.Console, "on_terminal", True)
+    console.Console().table(("first", "none", "last"), [("x", "", ""), ("[b]", "", "\x1b[1m")])
+    shown = capsys.readouterr().out
+    assert "first" in shown and "last" in shown and "none" not in shown
+    assert "[b]" in shown and r"\x1b[1m" in shown
+
+
+def test_a_terminal_shows_the_title_of_a_task_in_its_bar_alone(monkeypatch, capsys):
+    monkeypatch.setattr(console.Console, "on_terminal", True)
+    with console.Console().task("building k2") as update:
+        update(1, 2, "x")
+    assert "building k2 ..." not in capsys.readouterr().out
+
+
+def system_error(number: int, *more: str) -> OSError:
+    return OSError(number, os.strerror(number), *more)
+
+
+@pytest.mark.parametrize(
+    "error, message, next_command",
+    [
+        (ValueError("bad\nmore"), "ValueError: bad", "k2mps --verbose, with "),
+        (ValueError(), "ValueError", "k2mps --verbose, with "),
+        (OSError("odd"), "odd", "correct that, then "),
+        (system_error(errno.EACCES, "x"), "Permission denied: x", "correct that, then "),
+        (system_error(errno.ENOSPC), "No space left on device", "free some space, then "),
+        (system_error(errno.EDQUOT), "Disk quota exceeded", "free some space, then "),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            "No usable temporary directory found in ['/tmp']",
+            "free some space, then ",
+        ),
+    ],
+)
+def test_an_exception_becomes_an_error_of_one_line(error, message, next_command):
+    found = ending._as_error(error)
+    assert found.message == message and found.next_command.startswith(next_command)
+
+
+@pytest.mark.parametrize("words, is_shown", [(["-v", "x"], True), (["x", "-v"], False)])
+def test_only_with_verbose_an_unexpected_exception_is_traced(monkeypatch, capsys, words, is_shown):
+    monkeypatch.setattr(sys, "argv", ["k2mps", *words])
+    ending._as_error(ValueError("bad"))
+    assert capsys.readouterr().err == ("ValueError: bad\n" if is_shown else "")
 
 
 def test_help_names_every_command_once(empty):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from k2mps.core import repository
+from k2mps.core import errors, repository
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.series_files import git_commands
@@ -42,6 +42,40 @@ def test_a_list_of_refs_may_be_larger_than_a_pipe(sandbox):
     )
     asked = sandbox.program(sys.executable, "-c", program, sandbox.upstream.as_uri(), timeout=60)
     assert asked.stdout == "2001\n", asked.stderr
+
+
+def test_the_name_of_a_ref_need_not_be_utf8(sandbox):
+    with (sandbox.upstream / ".git/packed-refs").open("ab") as file:
+        file.write(sandbox.pin.encode() + b" refs/tags/caf\xe9\n")
+    refs = repository.remote_refs(sandbox.root, sandbox.upstream.as_uri())
+    assert refs == {"refs/heads/master": sandbox.pin, "refs/tags/caf\ufffd": sandbox.pin}
+
+
+def test_an_annotated_tag_stands_for_its_commit(sandbox):
+    git(sandbox.upstream, "tag", "--annotate", "-m", "release", "v1")
+    refs = repository.remote_refs(sandbox.root, sandbox.upstream.as_uri())
+    assert refs["refs/tags/v1"] == sandbox.pin and len(refs) == 2
+
+
+@pytest.mark.parametrize("wanted", ["refs/heads/none", "1" * 40])
+def test_what_upstream_lacks_is_no_failure_of_the_network(sandbox, wanted):
+    sandbox.obtain()
+    words = ("fetch", "--", sandbox.upstream.as_uri(), wanted)
+    with pytest.raises(errors.K2mpsError, match="could not be fetched") as caught:
+        repository.network(sandbox.checkout, "fetching", "it could not be fetched", *words)
+    assert not isinstance(caught.value, errors.UnreachableError)
+
+
+def test_a_signal_that_ends_a_clone_is_named(sandbox, tmp_path):
+    script = 'case " $* " in *" clone "*) kill -SEGV $$;; esac'
+    message = sandbox.fails(1, "apply", env=support.shim(tmp_path / "bin", script))
+    assert "git clone was ended by signal 11, Segmentation fault" in message
+
+
+def test_nothing_is_cloned_into_a_folder_of_the_user(sandbox, tmp_path):
+    message = sandbox.fails(1, "apply", "--k2", str(tmp_path / "missing"))
+    assert "k2mps clones only into build/k2" in message
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize(
@@ -150,6 +184,16 @@ def test_the_progress_of_a_clone_counts_objects(sandbox):
     counts = {name: (done, total) for done, total, name in progress.steps}
     done, total = counts["Receiving objects"]
     assert done == total > 0
+
+
+def test_the_messages_of_a_clone_are_told_from_its_progress():
+    lines = ["remote: Counting objects: 30, done.\n", "\n", "Receiving objects:  50% (1/2)\n"]
+    steps = []
+    shown = repository._shown(
+        [*lines, "warning: slow\n", "  \n", "fatal: gone\n"], lambda *step: steps.append(step)
+    )
+    assert shown == "warning: slow\nfatal: gone"
+    assert steps == [(30, 0, "Counting objects"), (1, 2, "Receiving objects")]
 
 
 def test_a_terminal_shows_progress_and_tables(sandbox):

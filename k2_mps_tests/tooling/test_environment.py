@@ -8,6 +8,7 @@ import sys
 import pytest
 from k2mps.build import environment
 from k2mps.core import errors, pins, process
+from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
@@ -86,6 +87,27 @@ def test_only_what_is_missing_is_installed(made):
     assert not made.install([Requirement("small-package==1.3")])
 
 
+def test_torch_is_installed_before_the_other_packages(made):
+    """The options with which pip finds torch are not for the other packages."""
+    wheel_for_tests.make(made.wheels, "2.13.0+cpu", name="torch")
+    wheel_for_tests.make(made.wheels, "1.2")
+    wanted = [Requirement("small-package==1.2"), Requirement("torch==2.13.0")]
+    made.reporter = shown = Titles()
+    assert made.install(wanted) and not made.install(wanted)
+    assert shown.titles == ["installing torch", "installing small-package"]
+
+
+class Titles(Reporter):
+    """Records the titles of tasks."""
+
+    def __init__(self):
+        self.titles = []
+
+    def task(self, title, log=None):
+        self.titles.append(title)
+        return super().task(title, log)
+
+
 def test_a_missing_version_is_an_error(made):
     with pytest.raises(errors.RequirementMissingError) as caught:
         made.install([Requirement("small-package==9")])
@@ -110,6 +132,34 @@ def test_a_conflict_is_reported_in_pips_words(made, monkeypatch, tmp_path):
         made.install([Requirement("small-package==1.2")])
     assert "The user requested small-package==1.2" in caught.value.why
     assert "The user requested (constraint) small-package<1" in caught.value.why
+
+
+def test_a_wheel_for_this_machine_or_another_is_downloaded(made, tmp_path):
+    wheel_for_tests.make(made.wheels, "1.2")
+    wheel_for_tests.make(made.wheels, "1.3", tag="cp399-cp399-macosx_14_0_arm64")
+    wanted = Requirement("small-package")
+    here = made.download(wanted, tmp_path / "here")
+    assert here.name == "small_package-1.2-py3-none-any.whl"
+    there = made.download(wanted, tmp_path / "there", "macosx_14_0_arm64", "3.99")
+    assert there.name == "small_package-1.3-cp399-cp399-macosx_14_0_arm64.whl"
+    wheel_for_tests.make(made.wheels, "2.0rc1")
+    assert made.download(wanted, tmp_path / "newest").name == here.name
+    newest = made.download(wanted, tmp_path / "early", more=["--pre"])
+    assert newest.name == "small_package-2.0rc1-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    "lines, shown",
+    [
+        ([*"abcdefghij"], [*"cdefghij"]),
+        (["Collecting x", "ERROR: no x", "", "more"], ["ERROR: no x", "more"]),
+        (["building", "x.cc:1: error: y", "z"], ["x.cc:1: error: y", "z"]),
+        (["an error: in words"], ["an error: in words"]),
+        (["a", "  error: subprocess", *"bcdefghij"], ["  error: subprocess", *"bcdefgh"]),
+    ],
+)
+def test_what_is_shown_of_a_failure_of_pip(lines, shown):
+    assert environment._complaint(lines) == shown
 
 
 def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
@@ -138,9 +188,8 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert not install(source, {"FLAVOUR": "sweet"})
     # pip installs no tests, caches or build outputs.  If only such files change, the tool installs
     # nothing.
-    support.write(
-        source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
-    )
+    for file in ("tests/a", "__pycache__/a", ".cache/a", "build/a", "x.egg-info/a", "b/tests/a"):
+        support.write(source, {file: ""})
     assert not install(source, {"FLAVOUR": "sweet"})
     # After a failure the tree does not count as installed.
     (source / "version").unlink()
@@ -167,6 +216,7 @@ def test_every_dependency_is_pinned_to_one_version():
 
 def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     from k2mps.build import builder
+    from k2mps.build.request import Built
 
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
@@ -174,7 +224,7 @@ def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     hook = made.project.root / "k2_mac"
     support.write(hook, {"k2_mac_run.pth": "import sys; sys.hooked = 'and hooked'\n"})
     version = "1.24.4+cpu.torch2.13.0"
-    built = builder.Built(tmp_path, tmp_path, (python, library), 0, version)
+    built = Built(tmp_path, tmp_path, (python, library), 0, version)
     builder.register(made, dataclasses.replace(built, version="1.24.3"))
     builder.register(made, built)
     target = made.site_packages / "k2mps-build.pth"
@@ -188,6 +238,19 @@ def test_python_imports_the_build_that_was_registered_last(made, tmp_path):
     assert not (made.site_packages / "k2_mac_run.pth").exists()
 
 
+def test_a_k2_that_pip_has_installed_stays_beside_a_registered_build(made, tmp_path):
+    from k2mps.build import builder
+
+    packages = made.site_packages
+    support.write(packages, {"k2-1.0.dist-info/INSTALLER": "pip\n", "k2-1.1.dist-info/RECORD": ""})
+    support.write(made.project.root / "k2_mac", {"k2_mac_run.pth": ""})
+    built = builder.Built(tmp_path, tmp_path, (tmp_path, tmp_path), 0, "2.0")
+    builder.register(made, dataclasses.replace(built, version="1.9"))
+    builder.register(made, built)
+    names = sorted(path.name for path in packages.glob("k2-*"))
+    assert names == ["k2-1.0.dist-info", "k2-1.1.dist-info", "k2-2.0.dist-info"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has wheels of torch with CUDA")
 def test_torch_is_without_cuda_unless_the_user_names_an_index(made, monkeypatch):
     assert made.torch_options() == []  # because PIP_NO_INDEX and PIP_FIND_LINKS are set
@@ -195,6 +258,9 @@ def test_torch_is_without_cuda_unless_the_user_names_an_index(made, monkeypatch)
     assert made.torch_options() == []
     monkeypatch.delenv("PIP_FIND_LINKS")
     assert made.torch_options() == ["--extra-index-url", environment.TORCH_WITHOUT_CUDA]
+    with monkeypatch.context() as on_a_mac:
+        on_a_mac.setattr(sys, "platform", "darwin")
+        assert made.torch_options() == []
     monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
     assert made.torch_options() == []
 

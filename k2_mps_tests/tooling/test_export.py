@@ -351,6 +351,21 @@ def test_a_broken_patches_directory_is_put_aside_by_git(sandbox, k2):
     assert patches(sandbox) == good
 
 
+@pytest.mark.parametrize("name", ["series", NEW, "files/cmake/mps.cmake"])
+def test_a_deleted_file_of_patches_is_written_again(sandbox, k2, name):
+    before = patches(sandbox)
+    (sandbox.root / "patches" / name).unlink()
+    sandbox.ok("export")
+    assert patches(sandbox) == before
+
+
+def test_a_patch_that_cannot_be_read_is_not_overwritten(sandbox, k2):
+    (sandbox.root / "patches" / NEW).write_text("garbage")
+    error = sandbox.fails(1, "export")
+    assert error.startswith("error: patches/ has changed since it was applied here\n")
+    assert f"patches/{NEW}:1: there is no line '---'" in error
+
+
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
     """The index marks a CRLF file as unchanged, so git could use the file in place of the blob."""
     own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")

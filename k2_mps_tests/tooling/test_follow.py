@@ -1,7 +1,10 @@
 """`ci/follow.py` rebases the series onto upstream's newest commit, or reports what stops it."""
 
+import runpy
 import shutil
 import sys
+
+import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.sandbox import CONTEXT, LONG_FILE, MPS, NEW
@@ -28,6 +31,45 @@ def follow(sandbox) -> tuple[int, str]:
 def test_without_new_commits_the_report_is_one_line(sandbox):
     status, text = follow(sandbox)
     assert (status, text) == (0, "Upstream's default branch is 0 commits after the pin.\n")
+
+
+def test_a_series_that_does_not_apply_has_no_report(sandbox):
+    support.edit(sandbox.root / "patches" / MPS, "\n line 49\n", "\n line forty-nine\n")
+    assert follow(sandbox) == (14, "")
+
+
+def imported(root) -> dict:
+    """Returns the functions of ci/follow.py, which is copied into a clone of k2-mps."""
+    support.write(root, {"ci/x": ""})
+    shutil.copy(support.TOOLS.parent / "ci/follow.py", root / "ci")
+    return runpy.run_path(str(root / "ci/follow.py"))
+
+
+@pytest.mark.parametrize("count", [None, "", "1"])
+def test_the_settings_that_git_has_stay_beside_the_name_of_nobody(tmp_path, monkeypatch, count):
+    monkeypatch.delenv("GIT_CONFIG_COUNT", raising=False)
+    if count is not None:
+        monkeypatch.setenv("GIT_CONFIG_COUNT", count)
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "alias.mine")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "log")
+    git = imported(tmp_path)["git"]
+    assert git(tmp_path, "config", "user.name").stdout == "follow\n"
+    assert git(tmp_path, "config", "user.email").stdout == "follow@k2-mps.invalid\n"
+    assert git(tmp_path, "config", "alias.mine").stdout == ("log\n" if count else "")
+
+
+@pytest.mark.parametrize("failing", ["test", "no step"])
+def test_the_report_has_the_last_lines_of_the_first_step_that_fails(tmp_path, capsys, failing):
+    script = f'#!/bin/sh\nseq 99\ncase "$1" in {failing.split()[0]}) exit 3;; esac\n'
+    support.write(tmp_path, {".venv/bin/k2mps": script})
+    (tmp_path / ".venv/bin/k2mps").chmod(0o755)
+    passed, lines = imported(tmp_path)["carry"]("abc")
+    steps = ["rebase --onto abc", "lint", "build", "test upstream-cpu parity k2_mac"]
+    if failing == "test":
+        last = [f"* `k2mps {steps.pop()}`: failed", "", *(f"    {n}" for n in range(60, 100)), ""]
+    else:
+        last = []
+    assert (passed, lines) == (not last, [*(f"* `k2mps {step}`: passed" for step in steps), *last])
 
 
 def test_each_conflict_and_the_commits_that_touched_its_files_are_named(sandbox):

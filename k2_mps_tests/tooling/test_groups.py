@@ -94,6 +94,27 @@ def comments(order: bytes) -> list[bytes]:
     return [line for line in order.split(b"\n") if line.strip().startswith(b"#")]
 
 
+@pytest.mark.parametrize(
+    "name, owner, may",
+    [
+        ("d.patch", "a.patch", True),
+        ("a.patch", "d.patch", False),
+        ("b.patch", "a.patch", False),
+        ("b-at-head.patch", "a.patch", True),
+        ("other.patch", "a.patch", False),
+        ("d.patch", "other.patch", False),
+    ],
+)
+def test_which_patch_may_edit_a_new_file_of_another(name, owner, may):
+    groups = {**GROUPS, "b-at-head.patch": "shared-memory"}
+    assert series_file.may_edit(groups, name, owner) == may
+    assert not series_file.may_edit({}, name, owner)
+
+
+def test_the_first_patch_of_an_empty_order_is_its_first_line():
+    assert series_file.render_order(b"", ["a.patch"]) == b"a.patch\n"
+
+
 def test_a_group_that_lost_its_patch_keeps_its_title():
     moved = ORDER.replace(b"c.patch\n", b"").replace(b"b.patch\n", b"b.patch\nc.patch\n")
     new = series_file.render_order(moved, ["a.patch", "b.patch", "c.patch", "d.patch", "x.patch"])

@@ -90,6 +90,18 @@ def test_a_toolchain_names_extensions_for_its_python(tmp_path):
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
 
 
+@pytest.mark.parametrize(
+    "torch, tag",
+    [
+        ("2.9.1", "macosx_14_0_arm64"),
+        ("2.14.1", "macosx_14_0_arm64"),
+        ("2.15.0", "macosx_15_0_arm64"),
+    ],
+)
+def test_the_oldest_macos_of_a_torch_is_in_the_tag_of_a_wheel(torch, tag):
+    assert toolchain.platform(torch) == tag
+
+
 def test_a_toolchain_runs_this_python(tmp_path):
     """CMake asks the toolchain's bin/python about a torch that only the toolchain's site/ has."""
     support.write(tmp_path, {"site/torch/__init__.py": "version = '2.99.0'\n", "bin/python": ""})

@@ -1,11 +1,13 @@
 """`k2mps lint` reports each finding with its file and line, and needs no network."""
 
+import errno
 import json
 import re
 import shutil
 
 import pytest
 from k2mps.core import errors, pins
+from k2mps.series import lint
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.series_files import findings, git_commands
@@ -45,6 +47,12 @@ def test_lint_finds_a_binary_file_and_a_missing_line_end(sandbox):
     ]
 
 
+def test_the_error_counts_the_findings_and_their_files(sandbox):
+    assert "error: 2 findings in 2 files\n" in sandbox.fails(34, "lint")
+    support.edit(sandbox.root / CONTEXT, "+line fifty\n", "+\tline fifty \n")
+    assert "error: 4 findings in 3 files\n" in sandbox.fails(34, "lint")
+
+
 LONG = " much" * 20
 MPS = "patches/files/cmake/mps.cmake"
 NEW = "patches/python-add-only-new-files.patch"
@@ -81,6 +89,27 @@ def test_a_finding_is_at_its_line(sound, path, old, new, line, check):
     assert findings(sound) == [(path, line_of(sound, path, line), check)]
 
 
+LINK = "https://example.org/" + "a" * 80
+
+
+@pytest.mark.parametrize(
+    "path, old, new",
+    [
+        (CONTEXT, "know mps", "know" + " much" * 11 + " end"),  # 72 letters
+        (CONTEXT, "is needed.", f"is needed.\n\n  {LINK}"),
+        (MPS, ")\n", ")\n#" + "x" * 79 + "\n"),
+        (MPS, ")\n", f")\n# See {LINK}\n"),
+        (MPS, ")\n", ")\n#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)\n"),
+        (MPS, "option(K2_WITH_MPS)\n", ""),
+        (CONTEXT, "+line fifty\n", "+line\tfifty\n"),
+        (CONTEXT, STATUS, "Status: Inappropriate (k2 need not carry it)"),
+    ],
+)
+def test_what_is_right_is_no_finding(sound, path, old, new):
+    support.edit(sound.root / path, old, new)
+    assert findings(sound) == []
+
+
 def test_a_patch_that_lint_cannot_read_causes_no_finding_in_a_later_patch(sound):
     """The later patch edits the file that the second patch edits."""
     text = (sound.checkout / "k2/csrc/context.h").read_text()
@@ -93,6 +122,15 @@ def test_a_patch_that_lint_cannot_read_causes_no_finding_in_a_later_patch(sound)
     ]
 
 
+def test_a_patch_may_change_only_the_mode_of_a_file_that_others_edit(sound):
+    k2, header = sound.checkout, "k2/csrc/context.h"
+    support.shell(k2, f"git update-index --chmod=+x {header}; git commit -qm mode; git checkout .")
+    support.edit(k2 / header, "line 20\n", "twenty\n")
+    support.shell(k2, "git commit -qam edit; git rm -q CMakeLists.txt; git commit -qm delete")
+    sound.ok("export")
+    assert findings(sound) == []
+
+
 def test_a_new_file_of_two_patches_is_one_finding(sound):
     """The tool then knows no owners, so it does not look for files without an owner."""
     support.edit(sound.root / NEW, "New-files:\n", "New-files:\n\tcmake/mps.cmake\n")
@@ -103,10 +141,12 @@ def test_a_cc_that_only_nvcc_can_compile_is_found(sound):
     """A .cc that includes context.h, even indirectly, breaks a build with CUDA.  A .cu does not."""
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'
     files = {
-        "k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n',
-        "k2/csrc/mps/a.cc": text,
+        # Two headers that include each other.
+        "k2/csrc/mps/through.h": '#include "k2/csrc/mps/back.h"\n#include "k2/csrc/context.h"\n',
+        "k2/csrc/mps/back.h": '#include "k2/csrc/mps/through.h"\n',
+        "k2/csrc/mps/a.cc": f'{text}#include "k2/csrc/array.h"\n',
         "k2/csrc/mps/a.cu": text,
-        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n',
+        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n#include "torch/all.h"\n',
     }
     support.commit(sound.checkout, "some", files)
     sound.ok("export")
@@ -154,6 +194,10 @@ def test_the_pre_commit_hook_runs_a_command_that_exists(sound):
         (r"^default = .*", "default = '0.1'", "supported without the default"),
         (r"^supported = \[", "supported = [2.13, ", "supported that is not a list of texts"),
         (r"^url = .*", "url = '--upload-pack=touch x;'", "does not begin with '-'"),
+        (r"^url = .*", r'url = "https://k2.org/\\n"', r"\[upstream\] url that is not a url"),
+        (r"^commit = .*", "commit = 5", "commit that is not a full object id"),
+        (r"^supported = .*", "supported = 5", "supported that is not a list of texts"),
+        (r"^mac = .*", "mac = '0.1'", "supported without the default"),
     ],
 )
 def test_a_wrong_upstream_toml_is_refused(tmp_path, old, new, problem):
@@ -174,6 +218,21 @@ def test_files_that_the_finder_and_editors_make_are_ignored(sound):
     assert findings(sound) == []
     sound.ok("apply")
     assert "already" in sound.ok("export")
+
+
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (OSError("odd"), "odd"),
+        (errors.SeriesError("patches/a/b:7: odd: x", next_command="x"), "odd: x"),
+        (errors.SeriesError("odd", why="as it is", next_command="x"), "odd: as it is"),
+        (errors.SeriesError("odd", next_command="x"), "odd"),
+    ],
+)
+def test_the_finding_of_a_file_that_cannot_be_read(error, shown):
+    place = "patches/a/b:7" if "/b:7" in str(error) else "patches/series:1"
+    assert str(lint._refusal("patches/series", error)) == f"{place}: {shown} [form]"
 
 
 def test_symbolic_links_are_found(sound):

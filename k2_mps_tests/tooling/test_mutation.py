@@ -9,9 +9,9 @@ from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
 TESTS = {
-    areas.PARITY: (areas.OF_PYTHON, areas.OF_BINDINGS),
-    f"{areas.K2_MAC}/tests": (areas.OF_K2_MAC,),
-    areas.TOOLING: (areas.OF_TOOL,),
+    areas.PARITY: (areas.PYTHON_TESTS, areas.BINDINGS_TESTS),
+    f"{areas.K2_MAC}/tests": (areas.K2_MAC_TESTS,),
+    areas.TOOLING: (areas.TOOL_TESTS,),
 }
 
 
@@ -70,9 +70,9 @@ def test_no_named_test_skips_all_its_tests(path):
 @pytest.mark.parametrize(
     "table, folder, pattern",
     [
-        (areas.OF_PYTHON, "patches/files/k2/python/k2/mps", "*.py"),
-        (areas.OF_BINDINGS, "patches/files/k2/python/csrc/torch", "mps_*.h"),
-        (areas.OF_K2_MAC, areas.K2_MAC, "*.py"),
+        (areas.PYTHON_TESTS, "patches/files/k2/python/k2/mps", "*.py"),
+        (areas.BINDINGS_TESTS, "patches/files/k2/python/csrc/torch", "mps_*.h"),
+        (areas.K2_MAC_TESTS, areas.K2_MAC, "*.py"),
     ],
 )
 def test_each_file_has_its_tests(table, folder, pattern):
@@ -82,4 +82,4 @@ def test_each_file_has_its_tests(table, folder, pattern):
 
 def test_each_package_of_the_tool_has_its_tests():
     packages = {path.parent.name for path in (ROOT / areas.TOOL).glob("*/__init__.py")}
-    assert packages == areas.OF_TOOL.keys()
+    assert packages == areas.TOOL_TESTS.keys()

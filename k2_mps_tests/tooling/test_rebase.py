@@ -82,6 +82,14 @@ def test_a_name_is_looked_up_in_upstream_not_in_the_checkout(sandbox, k2):
         assert f"has no commit {name}\n" in sandbox.fails(1, "rebase", "--onto", name)
 
 
+def test_a_rebase_keeps_what_the_user_has_fetched_last(sandbox, k2):
+    git(k2, "fetch", "--quiet", "origin")
+    before = (k2 / ".git/FETCH_HEAD").read_text()
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto)
+    assert (k2 / ".git/FETCH_HEAD").read_text() == before
+
+
 def test_a_fetch_writes_all_objects_or_none(sandbox, k2):
     """git renames a pack when it is complete, but writes unpacked objects one by one."""
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)

@@ -72,6 +72,16 @@ def test_a_commit_of_another_repository_below_the_series(sandbox, k2):
     assert sandbox.order() == ["mine.patch", MPS, ARRAY, NEW, "more.patch"]
 
 
+def test_without_reflogs_a_commit_below_the_series_is_the_users(sandbox, k2):
+    support.shell(k2, "git config core.logAllRefUpdates false; rm -r .git/logs")
+    git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
+    support.commit(k2, "mine", {"mine.h": "mine\n"})
+    git(k2, "cherry-pick", f"{sandbox.pin}..k2-mps")
+    support.shell(k2, "git branch -f k2-mps; git checkout -q k2-mps")
+    sandbox.ok("export")
+    assert sandbox.order() == ["mine.patch", MPS, ARRAY, NEW]
+
+
 def test_upstream_has_taken_the_message_of_a_patch(sandbox, k2):
     """A commit below the pin whose message names a patch is upstream's, not the series'."""
     taken = support.commit(sandbox.upstream, "Taken\n\nPatch-Filename: x.patch", {"x": "1\n"})

@@ -147,6 +147,7 @@ def test_an_ignored_file_is_not_overwritten(sandbox, k2, mine, others):
     before = snapshot(k2)
     message = sandbox.fails(1, "rebase", "--onto", onto)
     assert f"files are in the way in {k2}: {mine}\n" in message
+    assert "next: move them away; then the same command again\n" in message
     assert snapshot(k2)["files"] == before["files"]
     (k2 / mine).unlink()
     sandbox.ok("rebase", "--onto", onto)
@@ -223,6 +224,14 @@ def test_patches_that_were_not_applied_are_not_rebased(sandbox, k2):
     onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("new\n")
     assert "next: k2mps apply\n" in sandbox.fails(1, "rebase", "--onto", onto)
+
+
+def test_before_the_first_apply_nothing_is_rebased(sandbox):
+    sandbox.obtain()
+    onto = support.commit(sandbox.upstream, "Newer", OTHERS_WORK)
+    error = sandbox.fails(1, "rebase", "--onto", onto)
+    assert "why: patches/ was not applied there, or has changed since\n" in error
+    assert "next: k2mps apply\n" in error
 
 
 def test_a_pin_on_which_the_branch_does_not_stand_is_refused(sandbox, k2):

@@ -102,7 +102,7 @@ BETWEEN = """
 import os, sys
 from k2_mps_tests.report import items
 
-def of_two():
+def cases():
     yield "first max_1", lambda: items.measured(max=17, of="max") is None
     if "first max_1" not in items.left_out():
         print("Invalid device store at offset 4, executing kernel function: x", flush=True)
@@ -110,7 +110,7 @@ def of_two():
     yield "bad max_2", lambda: False
     yield "last", lambda: True
 
-items.run(of_two())
+items.run(cases())
 sys.exit(int(os.environ["STATUS"]))
 """
 

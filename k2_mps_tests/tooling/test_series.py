@@ -1,9 +1,15 @@
 """The format of patches has one way to write a patch, and the tool refuses all others."""
 
+import dataclasses
+import errno
+import unicodedata
+
 import pytest
-from k2mps.core import errors
+from k2mps.core import errors, objects
 from k2mps.series import hunks, patch_folder, patch_text, series_file
 
+from k2_mps_tests.running import ran
+from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.sandbox import ARRAY, NEW
 
 IDS = ("1" * 40, "2" * 40)
@@ -71,6 +77,13 @@ def test_a_patch_is_read_in_full():
     assert patch.body.endswith("<contributor@example.org>")
     edited = ("k2/csrc/context.h", "scripts/run.sh", "old file.cu", "empty.cu", "late.cu")
     assert patch.edited == edited
+    assert [(edit.old_mode, edit.new_mode) for edit in patch.edits] == [
+        ("100644", "100644"),
+        ("100755", "100644"),
+        ("100644", ""),
+        ("100644", ""),
+        ("100755", "100755"),
+    ]
     assert [(hunk.path, hunk.new_start) for hunk in patch.hunks] == [
         ("k2/csrc/context.h", 3),
         ("k2/csrc/context.h", 10),
@@ -84,6 +97,24 @@ def test_a_removed_last_line_without_a_newline_leaves_the_newline_before_it():
     body = (b" first", b"-last", b"\\ No newline at end of file")
     hunk = hunks.Hunk("a.txt", 1, 2, 1, 1, body)
     assert hunks.edited(b"first\nlast", [hunk]) == b"first\n"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("", "one\n"),
+        ("one\n", ""),
+        ("last", "last\n"),
+        ("last\n", "last"),
+        ("a\nb\nc\nd\n", "A\nb\nc\nd\n"),
+        ("a\nb\nc\nd", "A\nb\nc\nd"),
+        ("a\nb\nc\nd\ne\nf\n", "b\nc\nd\ne\nf\ng\n"),
+    ],
+)
+def test_the_hunks_of_git_make_the_new_file(tmp_path, old, new):
+    support.write(tmp_path, {"old": old, "new": new})
+    diff = ran("git", "diff", "--no-index", "-U1", "old", "new", cwd=tmp_path).stdout
+    assert hunks.edited(old.encode(), hunks.split(diff.encode())) == new.encode()
 
 
 OWN = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
@@ -141,9 +172,13 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         (OWN, f"From: Eve <eve@e>\nDate: {DATE[5:]}\n"),
         (OWN, f"From: Eve <eve@e>\nDate: Wed{DATE[3:]}\n"),
         (OWN, f"From: Eve <eve@e>\nDate: {DATE[:-6]}\n"),
+        (OWN, f"From: Eve <eve@e>\nDate: {DATE[:-6]} -0000\n"),
         (OWN, "From: Eve <eve@e>\nDate: yesterday\n"),
         (OWN, "From: Eve <eve@e>\nDate: Thu, 1 Jan 1970 00:59:59 +0100\n"),
+        (OWN, "From: Eve <eve@e>\nDate: Fri, 1 Jan 2100 00:00:00 +0000\n"),
+        (OWN, f"From: Eve <eve@e>\nDate: Tue, 14 Nov {'9' * 20} 23:13:20 +0100\n"),
         ("Subject: context: know mps", "Subject: "),
+        ("Subject: context: know mps", "Subject: #1349"),
         ("Subject: context", "Subject:  context"),
         ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),
         ("Upstream-Status: Submitted https://example.org/1\n", ""),
@@ -155,6 +190,9 @@ BLOB = f"index {IDS[0]}..{IDS[1]} 100644\n"
         ("---\ndiff", "--\ndiff"),
         ("\n\nWhy", "\nWhy"),
         ("\n\nWhy", "\n\n\nWhy"),
+        ("done.\n\n", "done.\n\n\n"),
+        ("done.\n", "done.\nPatch-Filename: other.patch\n"),
+        ("done.\n", "done.\n# dropped by a rebase\n"),
         ("@@ -3 +3,2 @@", "@@ -3 +3,3 @@"),
         ("@@ -3 +3,2 @@", "@@ -3,2 +3,2 @@"),
         ("@@ -3 +3,2 @@", "@@ -3,0 +3,1 @@"),
@@ -189,6 +227,40 @@ def test_a_patch_in_another_form_is_refused(old, new):
     assert old in GOOD
     with pytest.raises(errors.SeriesError):
         parse(GOOD.replace(old, new, 1))
+
+
+def test_a_line_that_ends_the_message_of_a_patch_is_not_in_its_body():
+    patch = dataclasses.replace(parse(GOOD), body="a\n---\nb")
+    _, reason = patch_text.flaw(patch)
+    assert "lines '---'" in reason
+
+
+def test_a_tab_may_be_in_the_body():
+    text = GOOD.replace("  - indented", "\t- indented")
+    assert parse(text).render() == text.encode()
+
+
+def test_a_diff_that_begins_with_another_line_is_named_by_this_line():
+    with pytest.raises(errors.SeriesError, match="the edit 'no diff' is not as git writes it"):
+        parse(GOOD.replace("---\ndiff --git", "---\nno diff\ndiff --git"))
+
+
+def test_the_edit_that_git_would_not_write_is_named():
+    reason = "patch:28: the edit 'diff --git a/scripts/run.sh b/scripts/run.sh' is not as git"
+    with pytest.raises(errors.SeriesError, match=reason):
+        parse(GOOD.replace("new mode 100644\n", ""))
+
+
+@pytest.mark.parametrize(
+    "old, new, reason",
+    [
+        ("\n\nWhy", "\nWhy", "patch:7: an empty line is expected here"),
+        ("Subject: context", "Subject:  context", "patch:2: 'Subject: context: know mps' is exp"),
+    ],
+)
+def test_the_line_that_is_expected_is_named(old, new, reason):
+    with pytest.raises(errors.SeriesError, match=reason):
+        parse(GOOD.replace(old, new))
 
 
 def test_a_diff_need_not_be_utf8_but_the_header_must_be():
@@ -250,6 +322,15 @@ def test_an_ordinary_path_is_accepted(path):
 def test_an_unsafe_path_is_refused(path):
     with pytest.raises(errors.SeriesError, match="is refused"):
         patch_text.check_path(path, "patches/x.patch")
+
+
+@pytest.mark.parametrize(
+    "path", ["k2/.gitattributes", ".GITIGNORE", ".DS_Store", "a.h~", ".a.h.swp", ".#a", "k2/#a#"]
+)
+def test_a_patch_may_edit_but_not_add_such_a_file(path):
+    patch_text.check_path(path, "patches/x.patch")
+    with pytest.raises(errors.SeriesError, match="is refused"):
+        patch_text.check_path(path, "patches/x.patch", new=True)
 
 
 @pytest.mark.parametrize("old", ["cmake/mps.cmake", "k2/csrc/context.h"])
@@ -330,8 +411,23 @@ def test_a_missing_file_is_refused(patches, path):
     refuses(patches, "does not exist")
 
 
+def test_a_patch_that_the_system_cannot_read_hides_no_other_problem(patches, monkeypatch):
+    def refuse(path):
+        if path.endswith(NEW):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return read(path)
+
+    read = objects.read
+    monkeypatch.setattr(objects, "read", refuse)
+    (patches / ARRAY).unlink()
+    _, problems = patch_folder.examine(patches)
+    assert [path for path, _ in problems] == [f"patches/{ARRAY}", f"patches/{NEW}"]
+
+
 def test_a_marker_of_a_conflict_without_its_end_is_text(patches):
     (patches / CMAKE).write_text("<<<<<<< ours\n||||||| base\n")
+    patch_folder.load(patches)
+    (patches / CMAKE).write_text(">>>>>>> theirs\n<<<<<<< ours\n")
     patch_folder.load(patches)
     (patches / CMAKE).write_text("<<<<<<< ours\n||||||| base\n>>>>>>> theirs\n")
     refuses(patches, "mps.cmake:1: a merge conflict")
@@ -348,6 +444,29 @@ def test_new_files_whose_names_differ_only_in_case_are_refused(patches):
     (patches / NEW).write_text(text.replace("New-files:\n", "New-files:\n\tcmake/MPS.cmake\n"))
     (patches / "files/cmake/MPS.cmake").write_text("option()\n")
     refuses(patches, "cmake/mps.cmake of .* in other letters")
+
+
+def test_a_new_file_that_a_mac_takes_for_another_is_refused(patches):
+    """The letter ö can be one character or two, and on a Mac both are one name."""
+    text = (patches / NEW).read_text()
+    path = "k2/python/k2/mps/größe.txt"
+    other = unicodedata.normalize("NFD", path)
+    (patches / NEW).write_text(text.replace(f"\t{path}\n", f"\t{other}\n\t{path}\n"))
+    refuses(patches, "in other letters")
+
+
+def test_a_hidden_file_of_patches_belongs_to_no_patch_and_is_ignored(patches):
+    (patches / ".k2mps-draft-0123456789abcdef").touch()
+    patch_folder.load(patches)
+    (patches / "files/.hidden").touch()
+    refuses(patches, "files/.hidden belongs to no patch")
+
+
+@pytest.mark.parametrize("name", ["a", "a.patch", "patches/a.patch", "/k2-mps/patches/a"])
+def test_a_patch_has_several_names(name):
+    assert patch_folder.index(["b.patch", "a.patch"], name) == 1
+    with pytest.raises(errors.K2mpsError, match="there is no patch files/"):
+        patch_folder.index(["b.patch", "a.patch"], f"files/{name}".replace("patches/", ""))
 
 
 def test_an_edit_of_a_file_that_a_patch_adds_is_refused(patches):

@@ -90,6 +90,24 @@ def test_status_lists_the_users_commits(sandbox):
     assert status(sandbox)["state"] == "edited"
 
 
+def test_an_edit_of_another_commit_is_no_edit_of_the_series(sandbox, k2):
+    """`k2mps build` would build an edit of the series, but not of another commit."""
+    git(k2, "checkout", "--quiet", f"{sandbox.pin}~")
+    support.write(k2, {"CMakeLists.txt": "mine\n"})
+    found = status(sandbox)
+    assert (found["state"], found["edited_files"]) == ("other commit", ["CMakeLists.txt"])
+
+
+def test_the_state_of_a_clone_that_lacks_the_pin(sandbox):
+    sandbox.obtain()
+    newer = support.commit(sandbox.upstream, "Newer", {"new.txt": "1\n"})
+    sandbox.write_config(newer)
+    found = status(sandbox)
+    assert (found["state"], found["next_command"]) == ("other commit", "k2mps apply")
+    assert found["details"] == [f"it does not have the pinned commit {newer[:12]} (k2 1.0)"]
+    assert found["head"]["commit"] == sandbox.pin
+
+
 def test_the_state_of_a_series_that_another_clone_of_k2_mps_has_applied(sandbox, k2):
     git(k2, "update-ref", "-d", "refs/k2mps/applied")  # The other clone's record is elsewhere.
     assert sandbox.state() == "applied by another version of the series"
@@ -189,6 +207,15 @@ NEXT_STEPS = {
     "a rebase that has stopped, and an edit": (
         "git -C build/k2 rebase -q --exec false HEAD~ 2>/dev/null || true; $edit",
         ENDINGS.format("rebase"),
+    ),
+    "a rebase onto the pin that has stopped": (
+        "git -C build/k2 rebase -q --exec false --force-rebase $pin 2>/dev/null || true",
+        ENDINGS.format("rebase"),
+    ),
+    "a rebase onto a newer commit that has stopped": (
+        "git -C build/k2 fetch -q origin newer; git -C build/k2 rebase -q --exec false"
+        " --onto FETCH_HEAD $pin 2>/dev/null || true",
+        ENDINGS.format("rebase") + "; after the last --continue, k2mps export --onto NEWER",
     ),
     "a cherry-pick that has stopped": (
         "cd build/k2; echo mine >>CMakeLists.txt; git commit -qam mine; git checkout -q --detach"

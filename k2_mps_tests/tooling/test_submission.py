@@ -70,10 +70,19 @@ def test_upstream_changes_neither_the_checkout_nor_patches(sandbox, k2):
     assert snapshot(k2) == after
 
 
-def test_a_pull_request_needs_the_users_name(sandbox, k2):
-    sandbox.config.write_text("[user]\n\tuseConfigOnly = true\n")
+@pytest.mark.parametrize(
+    "known, missing",
+    [
+        ("useConfigOnly = true", "user.name"),
+        ("email = a@b", "user.name"),
+        ("name = A", "user.email"),
+        ("name = <A>\n\temail = a@b", "user.email"),
+    ],
+)
+def test_a_pull_request_needs_the_users_name_and_address(sandbox, k2, known, missing):
+    sandbox.config.write_text(f"[user]\n\t{known}\n")
     message = sandbox.fails(1, "upstream", env={"HOME": "/nonexistent"})
-    assert "git config --global user.name" in message
+    assert f"git config --global {missing}" in message
 
 
 def test_the_cover_letter_has_the_section_of_its_group_and_that_of_all_groups(sandbox, k2):
@@ -86,12 +95,22 @@ def test_the_cover_letter_has_the_section_of_its_group_and_that_of_all_groups(sa
     assert out.startswith("A title\n") and out.endswith("\n\nOf ctc.\n\n- Of all.\n")
 
 
-def test_a_group_without_a_section_has_no_cover_letter(sandbox, k2):
+@pytest.mark.parametrize("has_page", [True, False])
+def test_a_group_without_a_section_has_no_cover_letter(sandbox, k2, has_page):
+    if not has_page:
+        (sandbox.root / "docs/pull-requests.md").unlink()
     order = sandbox.root / "patches/series"
     order.write_text("# ctc: x\n" + order.read_text())
     message = sandbox.fails(1, "upstream", "--group", "ctc", "--branch", "for-k2")
     assert "docs/pull-requests.md has no section for ctc" in message
     assert git(k2, "branch", "--list", "for-k2") == ""
+
+
+def test_a_group_that_is_not_for_k2_has_the_title_of_the_series(sandbox, k2):
+    order = sandbox.root / "patches/series"
+    order.write_text(f"# device: x\n{MPS}\n{ARRAY}\n# profiling: x\n{NEW}\n")
+    out = sandbox.ok("upstream", "--group", "profiling")
+    assert out.startswith("An Apple MPS backend for k2\n\n* python: add only new files\n\n")
 
 
 def test_quick_needs_check(sandbox, k2):
@@ -114,6 +133,21 @@ def test_a_squashed_group_is_one_commit_with_all_messages(sandbox, k2):
     assert message.startswith("Fix\n\nWhy.\n\n* context: know mps\n\nBecause it is needed.\n")
     assert message.endswith("* array: a mode and line ends") and "Few" not in message
     assert git(k2, "log", "--format=%an %s", "-1", "for-k2").strip() == "Jörg Sender Device"
+
+
+def test_only_the_patch_that_k2_needs_to_build_is_below_a_group_of_fixes(sandbox, k2):
+    write_cover_letters(sandbox, "shared-memory", "fixes-core")
+    folder = sandbox.root / "patches"
+    (folder / MPS).rename(folder / "torch-2.13.patch")
+    order = f"# shared-memory: x\ntorch-2.13.patch\n{ARRAY}\n# fixes-core: x\n{NEW}\n"
+    (folder / "series").write_text(order)
+    sandbox.ok("upstream", "--group", "fixes-core", "--squash", "--branch", "for-k2")
+    subjects = git(k2, "log", "--format=%s", f"{sandbox.pin}..for-k2").splitlines()
+    assert subjects == ["Title", "context: know mps"]
+    words = ("--in-series", "--squash", "--branch", "all-below")
+    sandbox.ok("upstream", "--group", "fixes-core", *words)
+    subjects = git(k2, "log", "--format=%s", f"{sandbox.pin}..all-below").splitlines()
+    assert subjects == ["Title", "Title"]
 
 
 def test_the_cover_letter_has_the_commands_that_run_the_added_tests(sandbox, k2):

@@ -7,8 +7,9 @@ import sys
 import types
 
 import pytest
-from k2mps.build import builder, doctor
+from k2mps.build import build_tree, builder, doctor
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built, Request
 from k2mps.cli import command_line
 from k2mps.cli.session import Session
 from k2mps.core import errors
@@ -43,6 +44,9 @@ def test_skipped(): pass
 def test_also_skipped(): pass
 
 def test_skipped_inside(): pytest.skip("too old")
+
+@pytest.mark.xfail
+def test_that_is_expected_to_fail(): assert 0
 """
 
 
@@ -80,7 +84,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
 def test_a_suite_that_only_looks_successful_is_broken(
     environment, monkeypatch, text, spread, reason
 ):
-    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(build_tree, "fitting_jobs", lambda: 2)
     result = run(environment, text, spread=spread)
     assert reason in result.broken
     assert not result.ok
@@ -89,15 +93,15 @@ def test_a_suite_that_only_looks_successful_is_broken(
 @pytest.fixture
 def two_processes(monkeypatch):
     """Makes suites run in two processes, even if this test runs in a process of pytest-xdist."""
-    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(build_tree, "fitting_jobs", lambda: 2)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
 
 
 def test_several_processes_give_pytests_numbers(environment, two_processes):
     environment.reporter = progress = support.Progress()
     result = run(environment, MIXED, spread="worksteal")
-    assert (result.passed, result.failed, result.errors, result.skipped) == (6, 1, 1, 3)
-    assert result.reasons == {"no Mac here": 2, "too old": 1}
+    assert (result.passed, result.failed, result.errors, result.skipped) == (6, 1, 1, 4)
+    assert result.reasons == {"no Mac here": 2, "too old": 1, "no reason given": 1}
     assert not result.ok and not result.broken
     assert any("assert 1 == 2" in line for line in result.output)
     percents = [done for done, total, _ in progress.steps if total == 100]
@@ -130,6 +134,36 @@ def test_files_are_in_memory_if_there_is_room_and_programs_may_run_there(
     text = f"import os\n\ndef test_x(): assert ({in_memory}) is {is_used}\n"
     result = run(environment, text, many_files=True)
     assert result.ok, result.output
+
+
+@pytest.mark.parametrize("chosen", ["chosen", None])
+def test_files_are_not_in_memory_if_the_user_chose_a_folder_or_memory_is_no_folder(
+    environment, monkeypatch, tmp_path, chosen
+):
+    if chosen:
+        monkeypatch.setattr(suites, "_ROOM", 0)
+        monkeypatch.setattr(suites, "_MEMORY", str(tmp_path))
+        monkeypatch.setenv("TMPDIR", chosen)
+    else:
+        monkeypatch.setattr(suites, "_MEMORY", str(tmp_path / "absent"))
+        monkeypatch.delenv("TMPDIR", raising=False)
+    text = f"import os\n\ndef test_x(): assert os.environ.get('TMPDIR') == {chosen!r}\n"
+    result = run(environment, text, many_files=True)
+    assert result.ok, result.output
+
+
+@pytest.mark.parametrize("cpp", [True, False])
+def test_the_tests_of_a_checkout_import_modules_of_their_folder(environment, tmp_path, cpp):
+    """The path of the checkout has a blank."""
+    k2 = tmp_path / "my k2"
+    expected = repr(str(tmp_path / "tree")) if cpp else None
+    text = "import os, helper\n\n"
+    text += f"def test_x(): assert os.environ.get('K2_TESTS') == {expected}\n"
+    support.write(k2 / "tests", {"helper.py": "", "test_it.py": text})
+    built = Built(k2, tmp_path / "tree", (tmp_path, tmp_path), 0)
+    suite = suites.Suite("k2", "{k2}/tests", doctor.Device.CPU, cpp=cpp, spread="")
+    result = suites.run(environment, suite, built)
+    assert result.ok and result.passed == 1, result.output
 
 
 @pytest.mark.parametrize("name", ["K2_MPS_COSTS", "PYTHONDONTWRITEBYTECODE"])
@@ -189,6 +223,72 @@ def test_the_summary_has_what_did_not_pass(line):
 def test_the_summary_ends_with_the_numbers_of_tests():
     last = suites.summary([GOOD, BAD, AWAY])[-1]
     assert last == "203 tests ran against real k2, 10 ran without k2, 1 were skipped"
+
+
+def test_the_error_of_a_report_names_the_suites_and_the_log_of_the_first():
+    broken = suites.Result(ON_MPS, broken="status 4", output=("last", "lines"))
+    with pytest.raises(errors.CheckFailedError) as caught:
+        suites.report([GOOD, BAD, broken], shown := Shown())
+    assert caught.value.message == "failures in upstream-cpu, parity"
+    assert caught.value.next_command.startswith("k2mps test upstream-cpu; ")
+    assert caught.value.next_command.endswith("build/tests/upstream-cpu.log")
+    assert shown.lines[:3] == [f"--- {ON_MPS.title}", "last", "lines"]
+
+
+class Shown(Reporter):
+    """Records what is shown."""
+
+    def __init__(self):
+        self.lines = []
+
+    def info(self, text):
+        self.lines.append(text)
+
+    output = info
+
+
+def test_suites_share_a_build_and_its_error(environment, monkeypatch):
+    asked = []
+
+    def build(environment, checkout, request):
+        asked.append(request.label)
+        if request.tests:
+            raise errors.CompileError("no", next_command="correct it")
+        return Built(checkout, checkout, (checkout, checkout), 0)
+
+    monkeypatch.setattr(builder, "build", build)
+    builds = suites._Builds(environment, lambda: environment.project.root, Request())
+    with_cpp = dataclasses.replace(ON_CPU, cpp=True)
+    assert builds.get(ON_CPU) is builds.get(dataclasses.replace(ON_CPU, name="other"))
+    for _ in range(2):
+        with pytest.raises(errors.CompileError):
+            builds.get(with_cpp)
+    assert asked == ["cpu", "cpu-cpp"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_suite_with_tests_that_need_no_k2_runs_without_upstream(environment, monkeypatch, marked):
+    def away():
+        raise errors.UnreachableError("k2 could not be cloned", next_command="check the network")
+
+    prepared = []
+    monkeypatch.setattr(builder, "prepare", lambda _, request: prepared.append(request.device))
+    builds = suites._Builds(environment, away, Request())
+    suite = dataclasses.replace(ON_CPU, marked=marked)
+    if marked:
+        assert builds.get(suite) is None
+    else:
+        with pytest.raises(errors.UnreachableError):
+            builds.get(suite)
+    assert prepared == [doctor.Device.CPU] * marked
+
+
+@pytest.mark.parametrize("system, is_there", [("linux", True), ("darwin", False)])
+def test_the_emulator_is_tested_on_linux_alone(monkeypatch, system, is_there):
+    monkeypatch.setattr(sys, "platform", system)
+    names = [suite.name for suite in suites.choose([])]
+    assert ("emulator" in names) == is_there and len(names) == len(suites.SUITES) - (not is_there)
+    assert [suite.name for suite in suites.choose(["docs", "parity", "docs"])] == ["parity", "docs"]
 
 
 @pytest.mark.parametrize("results", [[GOOD], [GOOD, AWAY]], ids=["all", "some not run"])
@@ -280,6 +380,9 @@ def test_one_file_of_a_suite(environment):
         suite = dataclasses.replace(suite, file="test_c.py")
         result = suites.run(environment, suite, None)
         assert result.ok and (result.passed, result.skipped) == (0, 1)
+    support.write(root / "suite", {"test_d.py": ""})
+    result = suites.run(environment, dataclasses.replace(suite, file="test_d.py"), None)
+    assert result.broken == "no test was collected"
     chosen = suites.choose(["parity/test_ctc.py", "kernels", "parity/test_fuzz.py"])
     assert [suite.title.removesuffix(" (emulated)") for suite in chosen] == [
         "kernels",

@@ -15,11 +15,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
 from k2mps.core.project import Project
+from k2mps.stack.checkout import Checkout
+from k2mps.wheel import contents
 
 from k2_mps_tests.running import ran
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling import support, wheel_of_k2
 from k2_mps_tests.tooling.stand_in import bare_path, make_buildable, write_program
 from k2_mps_tests.tooling.support import git
 
@@ -93,8 +96,10 @@ class Wheel:
 @pytest.fixture(scope="module")
 def wheel(make_empty, tmp_path_factory):
     clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("wheel"))))
-    clone.ok("wheel")
-    return Wheel(clone)
+    printed = clone.ok("wheel")
+    made = Wheel(clone)
+    assert f"{made.path}: verified\nnext: ci/try-wheel {made.path}, which " in printed
+    return made
 
 
 def test_the_name_of_the_wheel_has_the_versions(wheel):
@@ -118,6 +123,17 @@ def test_the_wheel_has_the_package(wheel):
     ]
 
 
+def test_the_libraries_of_a_build_have_their_places_in_a_wheel(wheel, tmp_path):
+    names = ("_k2.so", "libk2_log.so", "k2mps.json", "notes")
+    support.write(tmp_path, {"torch_version.py": "", **{f"lib/{name}": name for name in names}})
+    k2 = Checkout(wheel.clone.checkout)
+    built = Built(k2.directory, tmp_path, (tmp_path, tmp_path), 0)
+    description = wheel_of_k2.case().description
+    files = contents.contents(Project(wheel.clone.root), k2, built, description)
+    assert (files["_k2.so"], files["k2/lib/libk2_log.so"]) == (b"_k2.so", b"libk2_log.so")
+    assert b"notes" not in files.values() and b"k2mps.json" not in files.values()
+
+
 def test_the_record_has_the_hash_and_the_size_of_each_file(wheel):
     with zipfile.ZipFile(wheel.path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
@@ -128,6 +144,14 @@ def test_the_record_has_the_hash_and_the_size_of_each_file(wheel):
         hash_ = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         rows[name] = [f"sha256={hash_}", str(len(files[name]))]
     assert {name: row for name, *row in csv.reader(files[record].decode().splitlines())} == rows
+
+
+def test_only_libraries_are_executable(wheel):
+    with zipfile.ZipFile(wheel.path) as archive:
+        modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+    executable = {name for name, mode in modes.items() if mode == 0o100755}
+    assert executable == {name for name in wheel.package if name.startswith("_k2.")}
+    assert {*modes.values()} == {0o100755, 0o100644}
 
 
 def test_the_wheel_requires_the_torch_of_the_build(wheel):
@@ -178,7 +202,7 @@ def test_the_build_tree_has_the_origin_of_its_wheel(wheel):
 @pytest.fixture(scope="module")
 def quick_wheel(make_empty, tmp_path_factory) -> Path:
     """The path of a wheel that `k2mps wheel --quick` makes with the variable SOURCE_DATE_EPOCH."""
-    clone = make_ready(make_buildable(make_empty(tmp_path_factory.mktemp("quick"))))
+    clone = make_buildable(make_empty(tmp_path_factory.mktemp("quick")))
     clone.ok("wheel", "--quick", env={"SOURCE_DATE_EPOCH": "1800000000"})
     [path] = (clone.root / "build/wheels").rglob("*.whl")
     return path
@@ -186,6 +210,11 @@ def quick_wheel(make_empty, tmp_path_factory) -> Path:
 
 def test_a_quick_wheel_is_marked_as_for_a_check_only(quick_wheel):
     assert origin_of(quick_wheel)["built"] == "native, for a check only"
+
+
+def test_a_k2_without_a_licence_gets_a_wheel_without_it(quick_wheel):
+    with zipfile.ZipFile(quick_wheel) as archive:
+        assert not [name for name in archive.namelist() if "LICENSE" in name]
 
 
 def test_a_quick_wheel_is_in_the_folder_quick(quick_wheel):

@@ -30,7 +30,7 @@ def refused(path: Path, read: Callable[[Path], object] = WheelFile) -> str:
     return failure.value.why
 
 
-def of_folder(path: Path) -> Path:
+def read_folder(path: Path) -> Path:
     return write_index(path.parent)
 
 
@@ -69,7 +69,7 @@ def test_a_damaged_archive_is_one_error(empty, good, name):
 @pytest.mark.parametrize("content", [b"{", b"null", b'{"built": "native"}', None])
 def test_a_wheel_without_an_origin_gets_no_page(good, content):
     rewrite(good, {f"{INFO}/k2mps.json": content})
-    assert "k2mps.json" in refused(good, of_folder)
+    assert "k2mps.json" in refused(good, read_folder)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,10 @@ def test_an_invalid_name_of_a_wheel_is_refused(good, name):
 def test_the_torch_of_a_wheel_with_edits_is_in_its_name(good):
     dirty = good.rename(good.with_name(NAME.replace("torch2.13.0", "torch2.13.0.dirty")))
     assert WheelFile(dirty).torch == "2.13.0"
+
+
+def test_a_name_without_a_version_of_torch_has_none(good):
+    assert WheelFile(good.rename(good.with_name("k2-1.0-py3-none-any.whl"))).torch is None
 
 
 def test_a_time_before_1980_becomes_the_first_time_of_a_zip_file(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click import testing
-from k2mps.build import builder, toolchain
+from k2mps.build import builder, interpreter, toolchain
 from k2mps.cli import command_line, session
 from k2mps.core import errors
 
@@ -95,6 +95,18 @@ def test_a_library_also_exports_what_it_reexports(tmp_path):
     with pytest.raises(subprocess.CalledProcessError) as failure:
         macos.link("int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", system)
     assert "undefined symbol: gone" in failure.value.stderr
+
+
+def test_the_symbols_of_a_python_of_macos(tmp_path):
+    """In a library of macOS, each name starts with an additional "_"."""
+    system = tmp_path / "system.tbd"
+    system.write_text(toolchain.stub(toolchain.SYSTEM, [LINKER], []))
+    code = (
+        "int PyLong_X(void) { return 1; } int _Py_Y(void) { return 2; } int z(void) { return 3; }"
+    )
+    library = macos.link(code, tmp_path / "python.dylib", system)
+    python = interpreter.Interpreter("python", "3.12.1", "include", str(library))
+    assert python.symbols() == {"PyLong_X", "_Py_Y"}
 
 
 # A stand-in for macOS's os/base.h, which the headers of signposts include.

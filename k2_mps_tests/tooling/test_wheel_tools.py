@@ -62,6 +62,15 @@ def test_pip_finds_each_version_on_a_page_beside_the_wheels_or_elsewhere(tmp_pat
         got.unlink()
 
 
+@pytest.mark.parametrize(
+    "url, start", [("", ""), ("https://k2.org/w", "https://k2.org/w/"), ("w//", "w/")]
+)
+def test_a_page_names_the_wheels_below_its_url(tmp_path, url, start):
+    path = case().written(tmp_path)
+    link = f'<a href="{start}{quote(path.name)}#sha256='
+    assert link in write_index(tmp_path, url).read_text()
+
+
 def test_wheel_index_writes_mps_html(empty, tmp_path):
     code = errors.CheckFailedError.exit_code
     assert "no wheel" in empty.fails(code, "wheel", "index", str(tmp_path))

@@ -6,6 +6,7 @@ and from installed packages.
 """
 
 import dataclasses
+import struct
 import sys
 import types
 import zipfile
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 from k2mps.build import provenance, toolchain
 from k2mps.core import errors, process
+from k2mps.core.progress import Reporter
 from k2mps.wheel import contents, expectations
+from k2mps.wheel import verify as verification
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.verify import compiled_kernels, verify
 
@@ -125,7 +128,7 @@ class Case:
     def path(self) -> Path:
         return self.folder / self.description.file_name
 
-    def of_info(self, name: str) -> str:
+    def info_path(self, name: str) -> str:
         return f"{self.description.info}/{name}"
 
     def problems(self) -> list[expectations.Problem]:
@@ -179,12 +182,13 @@ def test_compiled_kernels_are_checked(case, tmp_path):
         return list(compiled_kernels(WheelFile(case.path), environment))
 
     case.files[CONTEXT] += b"MTLBuffer"  # a name, which begins as compiled kernels do
+    case.files["k2/fsa.py"] += b"# MTLB\x01\x80"  # no library
     assert (found(), checked) == ([], [])
     case.files[CONTEXT] += b"MTLB\x01\x80"
     assert found() == [expectations.Problem("kernels", CONTEXT, "graph_index is missing")]
     assert checked == [case.files[CONTEXT]]
     # Apple's compiler made the kernels of a native build.
-    case.files[case.of_info("k2mps.json")] = case.files[case.of_info("k2mps.json")].replace(
+    case.files[case.info_path("k2mps.json")] = case.files[case.info_path("k2mps.json")].replace(
         toolchain.LABEL.encode(), provenance.NATIVE.encode()
     )
     assert found() == []
@@ -200,7 +204,7 @@ def test_promised_kernels_must_be_there(case, promised):
     wheel = WheelFile(case.path)
     assert list(verify(wheel, case.reference)) == []
     told = "promises compiled kernels, but no library has any"
-    expected = [expectations.Problem("kernels", case.of_info("k2mps.json"), told)]
+    expected = [expectations.Problem("kernels", case.info_path("k2mps.json"), told)]
     environment = types.SimpleNamespace(project=types.SimpleNamespace(root=None))
     assert list(compiled_kernels(wheel, environment)) == expected * promised
 
@@ -231,7 +235,7 @@ def test_a_missing_added_or_changed_file_is_a_problem(case, name, old, new, chec
       new: the new text; None removes the file.
       checks: the checks that find a problem.
     """
-    name = name if "/" in name or name in case.files else case.of_info(name)
+    name = name if "/" in name or name in case.files else case.info_path(name)
     if old is not None:
         content = case.files[name].decode()
         assert old in content
@@ -279,6 +283,46 @@ def test_each_fault_of_a_library_is_a_problem(case, workshop, name):
         assert [told in str(problem) for problem in case.problems()] == [True]
 
 
+def test_a_library_that_names_no_system_is_a_problem(case):
+    version, source = (struct.pack("<2I", command, 32) for command in (0x32, 0x2A))
+    assert case.files[CONTEXT].count(version) == 1
+    case.files[CONTEXT] = case.files[CONTEXT].replace(version, source)
+    assert case.found() == {"platform"}
+
+
+def test_a_library_for_several_processors_is_a_problem(case):
+    """The header of a universal file, which here has only the part for arm64."""
+    content = case.files[CONTEXT]
+    header = struct.pack(">7I", 0xCAFEBABE, 1, 0x0100000C, 0, 1 << 14, len(content), 14)
+    case.files[CONTEXT] = header.ljust(1 << 14, b"\0") + content
+    assert [str(problem) for problem in case.problems()] == [
+        f"[machine] {CONTEXT}: not for arm64 alone"
+    ]
+
+
+def test_a_long_path_of_a_build_machine_is_cut(case):
+    case.files[CONTEXT] += b"/home/" + b"a" * 300
+    [problem] = case.problems()
+    assert f"names /home/{'a' * 194}, a path" in problem.text
+
+
+@pytest.mark.parametrize("count, last", [(20, "such file"), (23, "\nand 3 more"), (0, "")])
+def test_an_error_lists_twenty_problems(case, monkeypatch, tmp_path, count, last):
+    monkeypatch.setattr(verification, "gather", lambda *_: case.reference)
+    project = types.SimpleNamespace(root=tmp_path)
+    environment = types.SimpleNamespace(reporter=Reporter(), project=project)
+    case.files |= {f"k2/{number}": b"" for number in range(count)}
+    if count:
+        case.files[CONTEXT] += b"MTLB\x01\x80"  # The kernels of a wrong wheel are not checked.
+    contents.pack(case.path, case.description, case.files)
+    if not count:
+        verification.check(case.path, environment, None)
+        return
+    with pytest.raises(errors.CheckFailedError, match=rf"has {count} problem\(s\)") as caught:
+        verification.check(case.path, environment, None)
+    assert caught.value.why.count("such file") == 20 and caught.value.why.endswith(last)
+
+
 def test_a_name_for_another_processor_is_a_problem(case):
     tag = case.description.tag.replace("arm64", "x86_64")
     case.description = dataclasses.replace(case.description, tag=tag)
@@ -298,7 +342,15 @@ def test_the_same_rpath_twice_is_a_problem(case):
 def test_an_undefined_symbol_that_is_not_pythons_is_a_problem(case, workshop, name):
     code = f"int {name}(void); int y() {{ return {name}(); }}\n"
     case.files[EXTENSION] = workshop.extension(code, f"-Wl,-U,_{name}")
-    assert case.found() == {"symbols"}
+    [problem] = case.problems()
+    assert str(problem) == f"[symbols] {EXTENSION}: no library exports _{name}"
+
+
+def test_the_problem_of_another_series_names_its_tree(case):
+    name = case.of_info("k2mps.json")
+    case.files[name] = case.files[name].replace(TREE.encode(), TREE[::-1].encode())
+    [problem] = case.problems()
+    assert str(problem) == f"[origin] {name}: not made of the patched tree {TREE[:12]}"
 
 
 # ---- the command

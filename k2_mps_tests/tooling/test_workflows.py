@@ -24,7 +24,7 @@ WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 # The action that prepares the jobs of the workflows.
 PREPARE = ROOT / ".github/actions/prepare/action.yml"
 # The workflows that the series adds to k2.
-OF_K2 = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
+K2_WORKFLOWS = sorted((ROOT / "patches/files/.github/workflows").glob("*.yml"))
 # The workflow that writes issues, as other workflows name it.
 ISSUE = "$/.github/workflows/issue.yml"
 # The workflows that call it, each with the condition of the job that does so.
@@ -100,14 +100,14 @@ def workflow(request) -> Path:
     return request.param
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, PREPARE, *OF_K2], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, PREPARE, *K2_WORKFLOWS], ids=lambda path: path.name)
 def test_zizmor_finds_nothing(path):
     """zizmor checks the form of all keys, and security: a workflow names each action by commit."""
     program = Path(sys.prefix, "bin/zizmor")
     support.output(program, "--offline", "--no-progress", "--color=never", path, cwd=ROOT)
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, *OF_K2], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *K2_WORKFLOWS], ids=lambda path: path.name)
 def test_actionlint_finds_nothing(path):
     """actionlint checks expressions and their types, the key `needs` of jobs, runners and inputs.
 
@@ -223,9 +223,9 @@ def test_no_release_waits_for_a_result_on_mps():
         needs = jobs[name].get("needs", [])
         waiting += [needs] if isinstance(needs, str) else needs
     assert needed == {"release", "wheel", "reproduce", "index", "plan"}
-    of_release = [step.get("run", "") for name in needed for step in jobs[name]["steps"]]
-    assert [run for run in of_release if "suites-on-mps" in run or "make test" in run] == []
-    [tried] = [run for run in of_release if "ci/try-wheel" in run]
+    release_runs = [step.get("run", "") for name in needed for step in jobs[name]["steps"]]
+    assert [run for run in release_runs if "suites-on-mps" in run or "make test" in run] == []
+    [tried] = [run for run in release_runs if "ci/try-wheel" in run]
     assert tried.startswith("ci/try-wheel --mps-may-be-wrong ")
     assert jobs["on-mps"]["continue-on-error"] is True
 

@@ -84,8 +84,8 @@ bool FindSite(Site *site) {
     if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
     const char *slash = strrchr(info.dli_fname, '/');
     const char *file = slash == nullptr ? info.dli_fname : slash + 1;
-    bool of_k2 = strncmp(file, "libk2", 5) == 0 || strncmp(file, "_k2", 3) == 0;
-    if (!of_k2) continue;
+    bool is_k2 = strncmp(file, "libk2", 5) == 0 || strncmp(file, "_k2", 3) == 0;
+    if (!is_k2) continue;
     const char *symbol = info.dli_sname != nullptr ? info.dli_sname : "";
     if (strncmp(symbol, kOutermost, strlen(kOutermost)) == 0) {
       inside = true;

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from k2mps.build import builder
-from k2mps.build.builder import Request
 from k2mps.build.environment import Environment
+from k2mps.build.request import Request
 from k2mps.cli.console import Console
 from k2mps.core import project
 from k2mps.stack.checkout import Checkout

@@ -88,9 +88,9 @@ void Memory::DestroyIdle(std::vector<Block *> *blocks) {
 }
 
 void Memory::ReleaseCached() {
-  for (auto &of_origin : free_)
-    for (auto &of_class : of_origin)
-      for (auto &of_stream : of_class) DestroyIdle(&of_stream);
+  for (auto &classes : free_)
+    for (auto &streams : classes)
+      for (auto &blocks : streams) DestroyIdle(&blocks);
 }
 
 // Returns a new buffer that owns `block`.  If no handle is free, destroys the

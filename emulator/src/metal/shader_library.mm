@@ -164,8 +164,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
     });
   } catch (const std::exception &error) {
     // The message of a c10::Error, without the backtrace.
-    auto *of_torch = dynamic_cast<const c10::Error *>(&error);
-    return strdup(of_torch ? of_torch->what_without_backtrace() : error.what());
+    auto *torch_error = dynamic_cast<const c10::Error *>(&error);
+    return strdup(torch_error ? torch_error->what_without_backtrace()
+                              : error.what());
   }
   return nullptr;
 }

@@ -5,7 +5,7 @@
 #include <ATen/ops/result_type.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -173,9 +173,16 @@ struct Releases {
 constexpr Releases From(int minor) { return {.from = minor}; }
 constexpr Releases Until(int minor) { return {.until = minor}; }
 
+// The names of one operator or of several.  A name includes the in-place
+// variant of its operator.
+struct Operators : std::vector<std::string_view> {
+  Operators(const char *name) : vector{name} {}
+  Operators(std::initializer_list<std::string_view> names) : vector(names) {}
+};
+
 struct Refusal {
-  std::string_view operators;  // names; in-place variants are included
-  const char *argument;        // "": the promoted type of `self` and `other`
+  Operators operators;
+  const char *argument;  // "": the promoted type of `self` and `other`
   bool (*takes)(ScalarType);
   Error error;
   std::string text;  // {} stands for the type's name
@@ -214,7 +221,7 @@ bool IsMask(ScalarType type) {
 // If several entries refuse a call, the first one gives the error.
 const std::vector<Refusal> kRefusals = {
     // ---- Linear algebra
-    {"addbmm baddbmm", "batch1", &IsProduct, Error::kRuntime,
+    {Operators{"addbmm", "baddbmm"}, "batch1", &IsProduct, Error::kRuntime,
      "MPS device does not support addbmm or baddbmm for this input type"},
     {"addr", "self", &IsFloatOrComplexOnMps, Error::kRuntime,
      "MPS device does not support addr for non-float input"},
@@ -227,15 +234,16 @@ const std::vector<Refusal> kRefusals = {
      From(14)},
     {"linalg_cross", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
      "linalg.cross: not implemented for 'Bool'", From(14)},
-    {"_linalg_det _linalg_slogdet linalg_lu linalg_lu_factor_ex", "A", &IsReal,
-     Error::kRuntime, "linalg.lu_factor(): MPS doesn't support complex types.",
-     Until(15)},
-    {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
-     "linalg_lu_factor_ex",
+    {Operators{"_linalg_det", "_linalg_slogdet", "linalg_lu",
+               "linalg_lu_factor_ex"},
+     "A", &IsReal, Error::kRuntime,
+     "linalg.lu_factor(): MPS doesn't support complex types.", Until(15)},
+    {Operators{"_linalg_det", "_linalg_slogdet", "_linalg_solve_ex",
+               "linalg_lu", "linalg_lu_factor_ex"},
      "A", &Is<ScalarType::Float>, Error::kRuntime,
      "linalg.lu_factor(): MPS only supports floats.", Until(14)},
-    {"_linalg_det _linalg_slogdet _linalg_solve_ex linalg_lu "
-     "linalg_lu_factor_ex",
+    {Operators{"_linalg_det", "_linalg_slogdet", "_linalg_solve_ex",
+               "linalg_lu", "linalg_lu_factor_ex"},
      "A", &IsFloatOrComplexFloat, Error::kRuntime,
      "linalg.lu_factor(): MPS supports float32 and complex64 inputs, got {}",
      From(15)},
@@ -253,11 +261,11 @@ const std::vector<Refusal> kRefusals = {
     {"_linalg_solve_ex", "A", &IsReal, Error::kRuntime,
      "linalg.lu_factor(): MPS doesn't support complex types.",
      Releases{14, 15}},
-    {"linalg_solve_triangular triangular_solve", "self", &Is<ScalarType::Float>,
-     Error::kRuntime, "linalg.solve.triangular(); Only float is supported!",
-     Until(15)},
-    {"linalg_solve_triangular triangular_solve", "self", &IsFloatOrComplexFloat,
-     Error::kRuntime,
+    {Operators{"linalg_solve_triangular", "triangular_solve"}, "self",
+     &Is<ScalarType::Float>, Error::kRuntime,
+     "linalg.solve.triangular(); Only float is supported!", Until(15)},
+    {Operators{"linalg_solve_triangular", "triangular_solve"}, "self",
+     &IsFloatOrComplexFloat, Error::kRuntime,
      "linalg.solve_triangular(): MPS only supports float32 and complex64, got "
      "{}",
      From(15)},
@@ -269,8 +277,9 @@ const std::vector<Refusal> kRefusals = {
     // ---- Softmax and losses
     {"huber_loss", "self", &IsReal, Error::kNotImplemented,
      "huber_loss for complex is not supported for MPS"},
-    {"huber_loss smooth_l1_loss", "self", &IsNot<ScalarType::Long>,
-     Error::kNotImplemented, "MPS doesn't know how to do square_i64"},
+    {Operators{"huber_loss", "smooth_l1_loss"}, "self",
+     &IsNot<ScalarType::Long>, Error::kNotImplemented,
+     "MPS doesn't know how to do square_i64"},
     {"_log_softmax", "self", &IsReal, Error::kNotImplemented,
      "log_softmax for complex is not supported for MPS", Until(15)},
     {"_log_softmax", "self", &IsNot<ScalarType::Bool>, Error::kNotImplemented,
@@ -279,10 +288,10 @@ const std::vector<Refusal> kRefusals = {
      "log_softmax not implemented on MPS for {}", From(15)},
     {"mse_loss", "self", &IsFloating, Error::kRuntime,
      "mse_loss_out_mps: only defined for floating types", Until(14)},
-    {"nll_loss_forward nll_loss2d_forward", "self", &IsReal,
+    {Operators{"nll_loss_forward", "nll_loss2d_forward"}, "self", &IsReal,
      Error::kNotImplemented, "nlld_loss for complex is not supported for MPS",
      Until(15)},
-    {"nll_loss_forward nll_loss2d_forward", "self", &IsFloating,
+    {Operators{"nll_loss_forward", "nll_loss2d_forward"}, "self", &IsFloating,
      Error::kNotImplemented, "nll_loss is not implemented for {} on MPS",
      From(15)},
     {"_softmax", "self", &IsFloating, Error::kRuntime,
@@ -308,8 +317,8 @@ const std::vector<Refusal> kRefusals = {
      "batch_norm is not implemented for {} on MPS", From(14)},
     {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
      Error::kNotImplemented, "Not implemented for long on MPS"},
-    {"upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
-     "upsample_nearest1d upsample_nearest2d",
+    {Operators{"upsample_bicubic2d", "upsample_bilinear2d", "upsample_linear1d",
+               "upsample_nearest1d", "upsample_nearest2d"},
      "self", &IsReal, Error::kRuntime,
      "upsample for MPS does not support complex inputs", Until(15)},
     {"_upsample_bicubic2d_aa", "self", &IsFloating, Error::kRuntime,
@@ -361,15 +370,17 @@ const std::vector<Refusal> kRefusals = {
      "\"cummin\" not implemented for '{}'", From(14)},
     {"histc", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
      "\"histc_mps\" not implemented for '{}'", From(15)},
-    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
+    {Operators{"_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors",
+               "histogram"},
      "self", &Is<ScalarType::Float>, Error::kRuntime,
      "histogram is only supported for float32", Until(15)},
-    {"_histogramdd_from_bin_cts _histogramdd_from_bin_tensors histogram",
+    {Operators{"_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors",
+               "histogram"},
      "self", &IsFloatOnMps, Error::kNotImplemented,
      "\"histogram_mps\" not implemented for '{}'", From(15)},
     {"kthvalue", "self", &IsFloatOnMpsOrIntegral, Error::kNotImplemented,
      "kthvalue_mps not implemented for {}", From(14)},
-    {"median nanmedian", "self", &IsFloatOnMpsOrIntegral,
+    {Operators{"median", "nanmedian"}, "self", &IsFloatOnMpsOrIntegral,
      Error::kNotImplemented, "median_mps not implemented for {}", From(14)},
 
     // ---- Indices and masks
@@ -395,14 +406,9 @@ using Table =
 
 Table ByOperator() {
   Table table;
-  for (const Refusal &refusal : kRefusals) {
-    std::string_view rest = refusal.operators;
-    while (!rest.empty()) {
-      std::string_view name = rest.substr(0, rest.find(' '));
+  for (const Refusal &refusal : kRefusals)
+    for (std::string_view name : refusal.operators)
       table[name].push_back(&refusal);
-      rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    }
-  }
   return table;
 }
 

@@ -62,7 +62,7 @@ def generator(name: str) -> np.random.Generator:
     return np.random.default_rng(list(name.encode()))
 
 
-def of_type(x: np.ndarray, type: str) -> np.ndarray:
+def as_type(x: np.ndarray, type: str) -> np.ndarray:
     """Converts an array of floats to one of FLOATS."""
     return bfloat.from_floats(x) if type == "bfloat16" else x.astype(TYPES[type][1])
 
@@ -88,7 +88,7 @@ def values(
         x = abs(x)
     if special:
         x[: len(_SPECIAL)] = _SPECIAL
-    return of_type(x, type)
+    return as_type(x, type)
 
 
 def empty(type: str, count: int) -> np.ndarray:

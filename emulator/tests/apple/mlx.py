@@ -11,11 +11,11 @@ from apple.kernel import (
     TYPES,
     Group,
     Kernel,
+    as_type,
     empty,
     generator,
     if_float,
     number,
-    of_type,
     values,
 )
 
@@ -148,7 +148,7 @@ def _scan():
             arguments = f"{metal}, {metal}, {function}<{metal}>, {_reads(type)}, {flags}"
             if operation == "prod" and type in FLOATS:
                 # A product of 900 other numbers would leave the range of the type.
-                source = of_type(np.sign(generator(name).normal(size=rows * size)), type)
+                source = as_type(np.sign(generator(name).normal(size=rows * size)), type)
             else:
                 source = values(name, type, rows * size, special=False)
             kernels[name] = Kernel(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from apple.kernel import COUNT, Group, Kernel, empty, generator, if_float, number, of_type, values
+from apple.kernel import COUNT, Group, Kernel, as_type, empty, generator, if_float, number, values
 
 TORCH = "torch==2.14.1"
 # {type of mlx: its name in torch's kernels}.
@@ -15,13 +15,13 @@ _SPECIAL = (
     " scaled_modified_bessel_k1_forward sinc spherical_bessel_j0 trigamma"
 ).split()
 # torch converts the arguments of these functions to float.
-_OF_FLOATS = ("digamma", "trigamma")
+_FLOAT_ONLY = ("digamma", "trigamma")
 
 
 def _special_math():
     head = ""
     for name in _SPECIAL:
-        x = "static_cast<float>(x)" if name in _OF_FLOATS else "x"
+        x = "static_cast<float>(x)" if name in _FLOAT_ONLY else "x"
         head += (
             f"struct {name}_functor {{ template <typename T> T operator()(const T x) {{"
             f" return static_cast<T>(c10::metal::{name}({x})); }} }};\n"
@@ -124,7 +124,7 @@ def _ctc_batch(suffix, type, target, integer):
     """
     x = generator(suffix).normal(size=(_TIMES, _BATCH, _LABELS))
     x -= np.log(np.exp(x).sum(2, keepdims=True))
-    log_probs = of_type(x.reshape(-1), type)
+    log_probs = as_type(x.reshape(-1), type)
     targets = generator(suffix).integers(1, _LABELS, sum(_TARGETS))
     targets = targets.astype(np.int32 if target == "int" else np.int64)
     lengths = [np.array(_INPUTS, integer), np.array(_TARGETS, integer)]
@@ -157,20 +157,20 @@ def _ctc_log_beta(types, type, integer, batch):
 
 def _ctc_collect(types, type, integer, batch, suffix):
     log_probs, targets, *lengths, offsets = batch
-    table = of_type(-abs(generator(suffix + "m").normal(size=_TABLE_SIZE)) * 9, type)
+    table = as_type(-abs(generator(suffix + "m").normal(size=_TABLE_SIZE)) * 9, type)
     sizes = [0, _TIMES, max(_TARGETS), _LABELS, 1]
     sizes += [*_LOG_PROBS_STRIDES, *_TABLE_STRIDES, *_LOG_PROBS_STRIDES, 1, 0]
     return Kernel(
         f"ctc_loss_backward_collect{types}",
         [
-            of_type(np.full(log_probs.size, -np.inf), type),
-            of_type(np.ones(_BATCH), type),
+            as_type(np.full(log_probs.size, -np.inf), type),
+            as_type(np.ones(_BATCH), type),
             table,
             table,
             log_probs,
             targets,
             *lengths,
-            of_type(np.array([9.0, 8.0, 7.0]), type),
+            as_type(np.array([9.0, 8.0, 7.0]), type),
             offsets,
             np.array(sizes, integer),
         ],

@@ -7,6 +7,7 @@ adds in float32 and in k2's order.  So best scores, best paths and the bits of k
 equal.  For sums over paths, the reference adds in float64.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -59,31 +60,60 @@ SHAPES = [
 ]
 
 
-def graphs():
-    """Yields names and Graph objects."""
+def batches():
+    """Yields names and Batch objects."""
     for shape in SHAPES:
         name = "{} states, {} arcs, {} rows, {} lanes".format(*shape)
         for beam, penalty in ((BEAM, 0.0), (BEAM, -0.25), (NO_BEAM, 0.0)):
             suffix = (
                 ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
             )
-            yield name + suffix, Graph(shape, beam, penalty)
+            yield name + suffix, Batch(shape, beam, penalty)
 
 
 def cases():
-    for name, graph in graphs():
+    for name, batch in batches():
         for rows in ROWS_OF_BLOCK:
             for kind in KINDS:
                 blocks = f"{name}, {rows} rows a block"
-                yield graph.sums_case(blocks, kind, rows)
+                yield batch.sums_case(blocks, kind, rows)
                 if rows > 1:
-                    yield graph.block_gradient_case(blocks, kind, rows)
-        yield graph.gradient_case(name)
-        yield graph.arc_gradient_case(name)
+                    yield batch.block_gradient_case(blocks, kind, rows)
+        yield batch.gradient_case(name)
+        yield batch.arc_gradient_case(name)
 
 
-class Graph(Graphs):
-    """Random graphs and sequences, and the kernels' expected results."""
+class Batch(Graphs):
+    """Random graphs and sequences, and the kernels' expected results.
+
+    The shapes of the attributes have these sizes: `fsas`, the number of FSAs and of sequences;
+    `arcs`, the number of arcs of all FSAs; `rows`, the number of rows of all sequences; and
+    `most_rows`, the number of rows of the longest sequence.  Each sequence has its own FSA.
+
+    Attributes of the inputs, in addition to those of `Graphs`:
+      rows: the number of rows of each sequence, a list.
+      most_rows, num_states, num_words, width, beam, penalty: see CtcParams of ctc.h; `most_rows` is
+        num_rows there.
+      penalized: [arcs], 1 if the penalty applies to the arc, else 0.
+      b_begins: [fsas + 1], the index of each sequence's first row among all rows, then the number
+        of all rows.
+      b_scores: [rows][COLUMNS and padding], the scores of the labels, -1 first.
+      score_grads: [fsas], the gradient of each total score.
+
+    Attributes of the expected results:
+      best: for each FSA (backward, forward), the scores of the best paths from each state to the
+        end, and from the start to each state.  Both are [its rows + 1][its states].
+      best_totals: [fsas][2], the score of the whole best path by the two passes.
+      best_arcs: [fsas][most_rows], the arcs of the best path if rounding errors could prune it;
+        all other elements are -1.
+      kept: [most_rows][num_words], a bit for each arc, 1 if k2 keeps the arc in this row.
+      sums: as `best`, but log-sums over all kept paths, in float64.
+      scores: [fsas], the log-sum over all kept paths, in float64.
+      totals: [fsas][2], the same as PathSums in single precision.
+      b_grad, a_grad: [rows][COLUMNS] and [arcs], the gradients of b_scores and of the arcs' scores.
+      b_sizes, a_sizes: the sizes of the gradients.  A gradient is a sum; its size is the sum of the
+        absolute values of the terms.
+    """
 
     def __init__(self, shape, beam, penalty):
         states, num_arcs, rows, width = shape
@@ -101,25 +131,20 @@ class Graph(Graphs):
         self._reference()
 
     def _reference(self):
+        """Computes the expected results."""
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
-        # `best` has the scores of best paths, and `sums` has the sums over paths.  Both lists have
-        # (backward scores, forward scores) for each FSA, two arrays of [rows + 1][states].
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros((len(self.b_scores), COLUMNS))
         self.a_grad = np.zeros(len(self.arcs))
-        # A gradient is a sum.  A size is the sum of the absolute values of the gradient's terms.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
-            self._reference_of(fsa)
-
-    def _reference_of(self, fsa):
-        arcs_of_fsa = np.flatnonzero(self.fsa_of_arc == fsa)
-        kept, scores = self._keep_arcs(fsa, arcs_of_fsa)
-        self._add_paths(fsa, arcs_of_fsa, kept, scores)
+            arcs_of_fsa = np.flatnonzero(self.fsa_of_arc == fsa)
+            kept, scores = self._keep_arcs(fsa, arcs_of_fsa)
+            self._add_paths(fsa, arcs_of_fsa, kept, scores)
 
     def _keep_arcs(self, fsa, arcs_of_fsa):
         """Finds the best path of an FSA and the arcs that k2 keeps.
@@ -127,14 +152,13 @@ class Graph(Graphs):
         Args:
           arcs_of_fsa: the indexes of the FSA's arcs.
         Returns:
-          For each row, whether each arc is kept, and the score of each arc.
+          Two lists with an array for each row: whether each arc is kept, and the score of each arc.
         """
-        n = self.states[fsa]
         first, rows = int(self.b_begins[fsa]), self.rows[fsa]
         arcs = self.arcs[arcs_of_fsa]
         backward, forward = [
-            list(pass_of(arcs, n, self.b_scores, first, rows, direction))
-            for direction in (False, True)
+            list(pass_of(arcs, self.states[fsa], self.b_scores, first, rows, is_forward))
+            for is_forward in (False, True)
         ]
         self.best.append((np.array(backward[::-1]), np.array(forward)))
         src, dest = arcs["src"], arcs["dest"]
@@ -172,19 +196,20 @@ class Graph(Graphs):
         Args:
           arcs_of_fsa, kept, scores: see `_keep_arcs`.
         """
-        n = self.states[fsa]
         first, rows = int(self.b_begins[fsa]), self.rows[fsa]
         arcs = self.arcs[arcs_of_fsa]
         src, dest = arcs["src"], arcs["dest"]
-        alpha = np.full((rows + 1, n), -np.inf)
+        # The log-sums over the paths from the start to each state, and from each state to the end.
+        alpha = np.full((rows + 1, self.states[fsa]), -np.inf)
         beta = alpha.copy()
         alpha[0, 0] = beta[rows, -1] = 0
         with np.errstate(invalid="ignore"):
             for t in range(rows):
-                k, u = kept[t], rows - 1 - t
+                k = kept[t]
                 np.logaddexp.at(alpha[t + 1], dest[k], alpha[t, src[k]] + scores[t][k])
-                k = kept[u]
-                np.logaddexp.at(beta[u], src[k], beta[u + 1, dest[k]] + scores[u][k])
+            for t in reversed(range(rows)):
+                k = kept[t]
+                np.logaddexp.at(beta[t], src[k], beta[t + 1, dest[k]] + scores[t][k])
             total = beta[0, 0]
             self.sums.append((beta, alpha))
             self.scores[fsa] = total
@@ -203,7 +228,15 @@ class Graph(Graphs):
                 self.a_sizes[arcs_of_fsa] += abs(grads)
 
     def _path(self, arcs, backward, first, rows, start, end):
-        """Returns the arcs of the best path if rounding errors could prune it, else no arcs."""
+        """Returns the arcs of the best path if rounding errors could prune it, else no arcs.
+
+        Args:
+          arcs: the FSA's arcs.
+          backward: [rows + 1][states], the scores of the best paths from each state to the end;
+            row i is for the last i rows of the sequence.
+          first, rows: the first row of the sequence in `b_scores`, and its number of rows.
+          start, end: the score of the whole best path, by the backward and by the forward pass.
+        """
         path, state = [], 0
         if not np.isfinite([start, end]).all():
             return path
@@ -222,14 +255,17 @@ class Graph(Graphs):
             state = arcs["dest"][found[0]]
         return path
 
-    def _checkpoints(self, rows_of_block, of_fsas, untouched=UNTOUCHED):
+    def _checkpoints(self, rows_of_block, passes, untouched=UNTOUCHED):
         """Returns every `rows_of_block`-th row of states, in the kernels' order.
 
         Each sequence has memory for the rows of the longest sequence.  After the rows of a shorter
         sequence, the elements of this memory are `untouched`.
+
+        Args:
+          passes: for each FSA (backward, forward), as `best` and `sums`.
         """
         pieces = []
-        for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
+        for rows in itertools.chain.from_iterable(passes):
             memory = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), untouched)
             kept = rows[::rows_of_block]
             memory[: len(kept)] = kept
@@ -326,10 +362,10 @@ class Graph(Graphs):
         # A path has a step for each row.  In single precision, the kernel rounds exp() and products
         # in each step.  With pairs of floats, exp() has an error of 2^-46.  A sum or a product
         # has an error of about 2^-44.
-        of_steps = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
-        error = EPS * np.abs(self.scores) + (of_steps if kind == "float" else 0)
+        steps_error = self.most_rows * (8 * EPS if kind == "float" else 2.0**-43)
+        error = EPS * np.abs(self.scores) + (steps_error if kind == "float" else 0)
         # If a block has one row, the kernel rounds each sum once more, to a single float.
-        of_sums = of_steps + (EPS if rows_of_block == 1 else 0)
+        sums_error = steps_error + (EPS if rows_of_block == 1 else 0)
         floats = KINDS[kind] if rows_of_block > 1 else KINDS["float"]
         sums = self._checkpoints(rows_of_block, self.sums, untouched=np.nan)
         scratch = np.zeros((4 * self.num_states, KINDS[kind]), np.float32)
@@ -337,9 +373,9 @@ class Graph(Graphs):
             **self._inputs(rows_of_block),
             Number.kCtcKept: Buffer(self.kept.view(np.int32)),
             Number.kCtcLabels: ints(self.labels),
-            Number.kCtcSums: Buffer.path_sums(sums, of_sums, floats),
+            Number.kCtcSums: Buffer.path_sums(sums, sums_error, floats),
             # log() rounds the total once more.
-            Number.kCtcTotals: Buffer.path_sums(self.scores, of_steps + EPS, KINDS["float"]),
+            Number.kCtcTotals: Buffer.path_sums(self.scores, steps_error + EPS, KINDS["float"]),
             Number.kCtcScores: Buffer.output(
                 self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)
             ),
@@ -371,8 +407,8 @@ class Graph(Graphs):
         return Case(name, "ctc_gradient", groups, THREADS, buffers)
 
     def block_gradient_case(self, name, kind, rows):
-        of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
-        scratch = np.zeros((self.num_states * of_state, 2), np.float32)
+        pairs_of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
+        scratch = np.zeros((self.num_states * pairs_of_state, 2), np.float32)
         buffers = {
             **self._gradient_inputs(kind, rows),
             **self._for_b_scores(),

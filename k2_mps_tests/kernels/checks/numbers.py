@@ -22,9 +22,9 @@ def _output(values):
 
 def _simdgroups(threads, groups=3):
     every = np.arange(groups * threads)
-    of_group = every % threads
+    thread_of_group = every % threads
     sums = every.reshape(-1, WIDTH).sum(1).repeat(WIDTH)
-    results = (every % WIDTH, of_group // WIDTH, np.full_like(every, WIDTH), sums)
+    results = (every % WIDTH, thread_of_group // WIDTH, np.full_like(every, WIDTH), sums)
     buffers = dict(enumerate(map(_output, results)))
     return Case(f"{threads} threads", "simdgroups", groups, threads, buffers)
 

@@ -20,7 +20,8 @@
 #   K2_WITH_MPS   whether to build the backend
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that links Apple's
-#                 frameworks Metal and Foundation, unless the target exists.
+#                 frameworks Metal and Foundation.  A project that builds k2
+#                 with another Metal may define the target before.
 #   k2_use_mps(<target>)
 #                 with K2_WITH_MPS, adds the backend to a target of k2/csrc, and
 #                 adds K2_WITH_MPS=1 to all code that links the target.  Without

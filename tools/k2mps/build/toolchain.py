@@ -310,10 +310,10 @@ def _fill_sdk(sdk: Path, torch_package: Path, zig: Path, emulator: Path) -> None
       emulator: the emulator's folder `include`.
     """
     headers = sdk / "usr" / "include"
-    of_zig = zig / "ziglang" / "lib"
-    shutil.copytree(of_zig / "libc/include/any-macos-any", headers)
+    zig_lib = zig / "ziglang" / "lib"
+    shutil.copytree(zig_lib / "libc/include/any-macos-any", headers)
     for name in ("libcxx", "libcxxabi"):
-        shutil.copytree(of_zig / name / "include", headers / "c++" / "v1", dirs_exist_ok=True)
+        shutil.copytree(zig_lib / name / "include", headers / "c++" / "v1", dirs_exist_ok=True)
     shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     for path in FILES.glob("*.framework"):

@@ -135,7 +135,7 @@ def _parts(
         _, patch = pair
         return series.groups.get(patch.name, "")
 
-    return [list(of_group) for _, of_group in itertools.groupby(pairs, group_of)]
+    return [list(group) for _, group in itertools.groupby(pairs, group_of)]
 
 
 def _alone(checkout: Checkout, tree: str, pairs: Sequence[tuple[Commit, Patch]]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from k2mps.core import errors, interrupts, process
 from k2mps.core.project import Project
-from k2mps.stack import upstream
+from k2mps.stack import unfinished, upstream
 from k2mps.stack.advice import REBASE, stash_and, undo_rebase
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.transaction import Transaction, begin
@@ -27,7 +27,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
     # The transaction reads the branch and patches/ after the fetch: the user may work meanwhile.
     onto = upstream.commit_of(checkout, checkout.pinned(project.upstream().pin), revision)
     with begin(project, checkout) as transaction:
-        checkout.check_at_rest()
+        unfinished.check_at_rest(checkout)
         _check_series(transaction)
         transaction.check_head()
         tip = transaction.head.tip
@@ -36,7 +36,7 @@ def rebase(project: Project, checkout: Checkout, revision: str) -> str:
             transaction.check_in_the_way(commit, picked)
         _check_messages(checkout, picked)
         changed = checkout.changed_files()
-        checkout.check_at_rest(changed.unmerged, "conflicts")
+        unfinished.check_at_rest(checkout, changed.unmerged, "conflicts")
         checkout.check_merge(transaction.pin.commit, tip, onto)
         words = (*REBASE, "--onto", onto, transaction.pin.commit, BRANCH)
         command = ("git", "-C", str(checkout.directory), *words)
@@ -104,13 +104,13 @@ def _check_ended(checkout: Checkout, after: str) -> None:
     Args:
       after: the command to run after the rebase.
     """
-    if checkout.rebase_was_killed():
+    if unfinished.rebase_was_killed(checkout):
         raise errors.K2mpsError(
             f"git has not ended the rebase in {checkout.directory}",
             why="git's message above has the reason",
             next_command=undo_rebase(checkout),
         )
-    if checkout.operation_in_progress():
+    if unfinished.operation_in_progress(checkout):
         raise errors.ConflictError(
             f"git has stopped the rebase in {checkout.directory}",
             why="a patch conflicts; git's message above names the commit and the files"

@@ -78,7 +78,7 @@ def _as_error(error: Exception) -> errors.K2mpsError:
             " xcode-select --install; then run the same command again",
         )
     if isinstance(error, OSError):
-        return _of_the_system(error)
+        return _from_os_error(error)
     if sys.argv[1:2] in (["-v"], ["--verbose"]):
         import traceback  # The import takes time, and errors like this one are rare.
 
@@ -92,7 +92,7 @@ def _as_error(error: Exception) -> errors.K2mpsError:
     )
 
 
-def _of_the_system(error: OSError) -> errors.K2mpsError:
+def _from_os_error(error: OSError) -> errors.K2mpsError:
     """Returns the tool's error for an error of the operating system."""
     message = error.strerror or str(error)
     if error.filename:

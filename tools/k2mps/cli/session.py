@@ -14,8 +14,8 @@ from k2mps.cli.console import Console
 from k2mps.core.git import quoted
 
 if TYPE_CHECKING:
-    from k2mps.build.builder import Built, Request
     from k2mps.build.environment import Environment
+    from k2mps.build.request import Built, Request
     from k2mps.core.pins import Upstream
     from k2mps.core.project import Project
     from k2mps.stack.checkout import Checkout
@@ -106,8 +106,8 @@ class Session:
 
     def request(self, device: str = "mps", **options) -> Request:
         """Returns the request for a build, with this run's options --torch and --jobs."""
-        from k2mps.build.builder import Request
         from k2mps.build.doctor import Device
+        from k2mps.build.request import Request
 
         return Request(Device(device), self.torch, self.jobs, **options)
 

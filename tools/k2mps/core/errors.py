@@ -127,7 +127,7 @@ def visible(text: str) -> str:
     return "".join(
         character
         if character.isprintable() or character in "\n\t"
-        else character.encode("unicode_escape", "surrogatepass").decode()
+        else character.encode("unicode_escape").decode()
         for character in text
     )
 

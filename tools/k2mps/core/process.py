@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from k2mps.core import errors, interrupts
+from k2mps.core import interrupts
 from k2mps.core.progress import Reporter
 
 _GRACE_SECONDS = 15.0
@@ -30,20 +30,6 @@ class Outcome(NamedTuple):
 
     status: int  # the command's exit status
     lines: tuple[str, ...]  # the last lines of its standard output and standard error
-
-    def check(
-        self, error: type[errors.K2mpsError], message: str, next_command: str, shown: int = 5
-    ) -> None:
-        """Raises an error if the command failed.
-
-        Args:
-          error: the class of the error.
-          message, next_command: the arguments of the error, see `K2mpsError`.
-          shown: how many of the last lines the error shows.
-        """
-        if self.status != 0:
-            tail = self.lines[max(0, len(self.lines) - shown) :]
-            raise error(message, why="\n".join(tail), next_command=next_command)
 
 
 def run(

@@ -98,7 +98,8 @@ def _shown(lines: Iterable[str], update: Update) -> str:
 
     class Progress(git.RemoteProgress):
         def update(self, op_code, cur_count, max_count=None, message="") -> None:
-            update(int(cur_count), int(max_count or 0), self._cur_line.partition(":")[0])
+            step, _, _ = self._cur_line.removeprefix("remote: ").partition(":")
+            update(int(cur_count), int(max_count or 0), step)
 
     progress = Progress()
     handle = progress.new_message_handler()

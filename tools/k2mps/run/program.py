@@ -4,8 +4,8 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built
 from k2mps.core import errors
 from k2mps.core.process import Outcome
 
@@ -49,8 +49,26 @@ class Program:
           CheckFailedError: the program failed.
         """
         outcome = run(environment, self.module, arguments, on_line=environment.reporter.output)
-        failed = f"the {self.title} failed, status {outcome.status}"
-        outcome.check(errors.CheckFailedError, failed, self.next_command, shown=1)
+        if outcome.status != 0:
+            why, next_command = _reason(outcome.lines)
+            raise errors.CheckFailedError(
+                f"the {self.title} failed, status {outcome.status}",
+                why=why,
+                next_command=next_command or self.next_command,
+            )
+
+
+def _reason(lines: Sequence[str]) -> tuple[str, str]:
+    """Returns why a program failed, and what to do next, from the last lines of its output.
+
+    The programs print an error of the tool as the tool prints it: one line says what failed, and
+    the indented lines below say why, and what to do next.  If the last line is not indented, the
+    program has not said what to do next.
+    """
+    reason = next((line for line in reversed(lines) if line and not line.startswith(" ")), "")
+    last = lines[-1] if lines else ""
+    next_command = last.removeprefix("  next: ") if last.startswith("  next: ") else ""
+    return reason.removeprefix("error: "), next_command
 
 
 CHECK = Program(

@@ -14,10 +14,10 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.build import builder
-from k2mps.build.builder import Built, Request
+from k2mps.build import build_tree, builder
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
+from k2mps.build.request import Built, Request
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 from k2mps.run import program
@@ -68,7 +68,7 @@ class Suite:
         return self.name + file + (" (emulated)" if self.device.emulated else "")
 
     @property
-    def of_logs(self) -> str:
+    def log_name(self) -> str:
         """The name of the suite's files in build/tests, without their suffixes."""
         return f"{self.name}-{Path(self.file).stem}" if self.file else self.name
 
@@ -189,13 +189,13 @@ def run(
     project, reporter = environment.project, environment.reporter
     folder = project.build_root / "tests"
     folder.mkdir(parents=True, exist_ok=True)
-    junit_file = folder / f"{suite.of_logs}.xml"
+    junit_file = folder / f"{suite.log_name}.xml"
     junit_file.unlink(missing_ok=True)
     target = suite.tests.replace("{k2}", str(built.checkout)) if built else suite.tests
     without_k2 = suite.on_k2 and not built
     options = _options(suite, project.root, target, without_k2, arguments)
     started = time.monotonic()
-    log = folder / f"{suite.of_logs}.log"
+    log = folder / f"{suite.log_name}.log"
     with reporter.task(f"testing {suite.title}", log) as update:
 
         def follow(line: str) -> None:
@@ -233,7 +233,7 @@ def _variables(suite: Suite, built: Built | None) -> dict[str, str]:
     }
     if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
         variables["TMPDIR"] = _MEMORY
-    if suite.cpp and built:
+    if suite.cpp:
         variables["K2_TESTS"] = str(built.directory)
     return variables
 
@@ -269,7 +269,7 @@ def _options(
     options += suite.arguments
     if without_k2:
         options += ["-p", _WITHOUT_K2]
-    processes = builder.fitting_jobs() if suite.spread else 1
+    processes = build_tree.fitting_jobs() if suite.spread else 1
     # If the user gives options, one process runs the tests, because the user probably runs only
     # a few tests, or wants to see the output of the tests.
     if processes > 1 and not arguments:
@@ -419,7 +419,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
         raise errors.CheckFailedError(
             f"failures in {', '.join(suite.name for suite in failed)}",
             next_command=f"k2mps test {failed[0].name}; the whole output is in"
-            f" build/tests/{failed[0].of_logs}.log",
+            f" build/tests/{failed[0].log_name}.log",
         )
 
 

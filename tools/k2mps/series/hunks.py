@@ -77,7 +77,6 @@ def edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
             sign, text = line[:1], line[1:]
             if sign in (b" ", b"+"):
                 new.append(text)
-                has_newline = True
             elif sign == b"\\" and last_sign != b"-":  # no newline at the end of the file
                 has_newline = False
             if sign in (b" ", b"-"):
@@ -86,6 +85,6 @@ def edited(content: bytes, hunks: Sequence[Hunk]) -> bytes:
     if old[at:]:
         new += old[at:]
         has_newline = content.endswith(b"\n")
-    if new and has_newline:
+    if has_newline:
         new.append(b"")
     return b"\n".join(new)

@@ -154,7 +154,7 @@ def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(lines, start=1):
         for check, message in _line(line):
             yield number, check, message
-    if content and lines[-1]:
+    if lines[-1]:
         yield len(lines), "whitespace", "the last line has no newline"
     if content.endswith(b"\n\n"):
         yield len(lines) - 1, "whitespace", "an empty line at the end"

@@ -194,7 +194,7 @@ def raw_date(date: str) -> str:
 
 def _is_before_1970(date: str) -> bool:
     """Whether a date as in mail is before 1970 in UTC, which a zone can make of 1970."""
-    return " 1970 " in date and raw_date(date).startswith("-")
+    return raw_date(date).startswith("-")
 
 
 def check_path(path: str, where: str, new: bool = False) -> None:

@@ -8,6 +8,7 @@ import contextlib
 
 from k2mps.core import errors
 from k2mps.core.project import Project
+from k2mps.stack import unfinished
 from k2mps.stack.advice import rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout
 from k2mps.stack.refusals import PUT_ASIDE
@@ -78,7 +79,7 @@ def _is_applied(transaction: Transaction, tip: str) -> bool:
 def _check_commits(transaction: Transaction, tip: str) -> None:
     """Raises an error if no branch would lead to some commits of the user after the switch."""
     checkout, head = transaction.checkout, transaction.head
-    checkout.check_at_rest()
+    unfinished.check_at_rest(checkout)
     # The `git rebase` of the advice below would leave HEAD, and overwrite ignored files.
     transaction.check_head()
     transaction.check_in_the_way(tip)

@@ -17,7 +17,7 @@ from k2mps.core.git import pathspecs
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import FROM, Patch
-from k2mps.stack import export, extraction
+from k2mps.stack import export, extraction, unfinished
 from k2mps.stack.advice import stash_and
 from k2mps.stack.checkout import BRANCH, Checkout, Commit
 from k2mps.stack.commits import commit_date, merged, replay
@@ -105,7 +105,7 @@ def fold(project: Project, checkout: Checkout, name: str, paths: Sequence[str] =
 
 def _series(transaction: Transaction) -> list[Commit]:
     """Returns the commits of the branch."""
-    transaction.checkout.check_at_rest()
+    unfinished.check_at_rest(transaction.checkout)
     commits = export.exportable(transaction, transaction.pin)
     if not transaction.applied and not commits:
         raise errors.K2mpsError(
@@ -146,8 +146,8 @@ def _edited_tree(transaction: Transaction, paths: Sequence[str]) -> str:
     """
     checkout = transaction.checkout
     changed = checkout.changed_files()
-    checkout.check_at_rest(changed.unmerged, "conflicts")
-    checkout.check_at_rest(changed.staged_only, _STAGED)
+    unfinished.check_at_rest(checkout, changed.unmerged, "conflicts")
+    unfinished.check_at_rest(checkout, changed.staged_only, _STAGED)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         index = Path(folder, "index").absolute()  # $TMPDIR may be relative
         # The copied index has the times of the files, so git reads only the edited files.
@@ -225,7 +225,7 @@ def _finish(
     transaction.check_files(plan, command)
     exported = export.canonical(transaction, plan, commits, transaction.pin)
     # The user may have run `git add` meanwhile.
-    checkout.check_at_rest(checkout.changed_files().staged_only, _STAGED)
+    unfinished.check_at_rest(checkout, checkout.changed_files().staged_only, _STAGED)
     # The checkout's index gets the edits as well, so that git sees no edit afterwards.
     if _add(checkout, paths, {}) != tree:
         raise errors.K2mpsError(

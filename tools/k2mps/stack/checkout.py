@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,19 +28,6 @@ _BRANCH_PATTERN = f"[{BRANCH[0]}]{BRANCH[1:]}"
 
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
-
-# The name of a git command, by the file that the git directory has until the command is finished.
-_IN_PROGRESS = {
-    "rebase-merge": "rebase",
-    "rebase-apply/applying": "am",
-    "rebase-apply": "rebase",
-    "MERGE_HEAD": "merge",
-    "CHERRY_PICK_HEAD": "cherry-pick",
-    "REVERT_HEAD": "revert",
-}
-
-# A line of git's list of a rebase that makes a commit of another commit.
-_PICK = re.compile("(p|pick|r|reword|e|edit|s|squash|f|fixup) ")
 
 # Attributes by which git stores something else than the files' contents.
 _STORING = ("filter", "ident", "working-tree-encoding")
@@ -125,10 +111,13 @@ class Checkout:
         inside, _, rest = os.fsdecode(result.stdout).partition("\n")
         up, _, git_dir = rest.partition("\n")
         if inside != "true" or up:
+            # Without a working tree, git prints no way to the top, not even an empty line.
+            why = "it is a git directory, which has no files of k2"
+            if inside == "true":
+                why = f"it is a folder inside a checkout, {up} leads to its top"
             raise errors.K2mpsError(
                 f"{self.directory} is not the top of a git checkout",
-                why=result.stderr
-                or (f"it is a folder inside a checkout, {up} leads to its top" if up else ""),
+                why=result.stderr or why,
                 next_command="correct what git complains of, or give the top directory of a clone"
                 " of k2 as K2; then run the same command again",
             )
@@ -205,8 +194,6 @@ class Checkout:
         Returns:
           The id, or None if the repository lacks it.
         """
-        if name.startswith("-"):
-            return None  # git would parse the name as an option.
         result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
@@ -350,51 +337,6 @@ class Checkout:
         """
         paths = {path for tip in tips for path in self.changed_paths(base, tip)}
         self.check_attributes(sorted(paths), in_rebase=True)
-
-    def rebase_was_killed(self) -> bool:
-        """Whether a rebase was killed, or is still running; False if git has stopped it.
-
-        git takes a commit from its list before it picks the commit.  So after a kill,
-        `git rebase --continue` may skip the commit.
-        """
-        folder = self.git_dir / "rebase-merge"
-        if not folder.is_dir():
-            return False
-        # At a stop, REBASE_HEAD is the commit that git picked last, or is to pick again.
-        last, following = "", ""
-        with contextlib.suppress(FileNotFoundError):
-            last = (folder / "done").read_text(errors="replace").splitlines()[-1]
-            following = (folder / "git-rebase-todo").read_text(errors="replace").split("\n", 1)[0]
-        stop = self.commit_of("REBASE_HEAD")
-        is_pick = not last or _PICK.match(last)
-        return bool(is_pick) and not (stop and (stop in last or stop in following))
-
-    def operation_in_progress(self) -> str:
-        """Returns the name of the git command that the user must finish; empty if there is none."""
-        for name, command in _IN_PROGRESS.items():
-            if (self.git_dir / name).exists():
-                return command
-        # After a `git commit` instead of --continue, only the list of further commits is left.
-        with contextlib.suppress(FileNotFoundError):
-            todo = (self.git_dir / "sequencer/todo").read_bytes()
-            return "revert" if todo.startswith(b"revert") else "cherry-pick"
-        return ""
-
-    def check_at_rest(self, paths: Sequence[str] = (), what: str = "uncommitted edits") -> None:
-        """Raises an error if a git command is unfinished, or if `paths` is not empty.
-
-        Args:
-          what: what the files at `paths` have.
-        """
-        operation = self.operation_in_progress()
-        if operation or paths:
-            fault = f"an unfinished {operation}" if operation else f"{what}: {errors.some(paths)}"
-            raise errors.K2mpsError(
-                f"{self.directory} has {fault}",
-                # `git status` would say to continue a rebase that was killed.
-                next_command="k2mps status, which says how to end that; then the same command"
-                " again",
-            )
 
     def commits(self, *revisions: str) -> list[Commit]:
         """Returns the commits that `git log --first-parent` lists for these arguments, the oldest

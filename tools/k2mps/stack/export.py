@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.stack import extraction, upstream
+from k2mps.stack import extraction, unfinished, upstream
 from k2mps.stack.advice import checkout_of_branch, rebase_command
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_patches, pick
@@ -32,12 +32,12 @@ def export(
       The plan of the written files, and the pin.
     """
     with begin(project, checkout) as transaction:
-        checkout.check_at_rest()
+        unfinished.check_at_rest(checkout)
         pin = transaction.pin
         if onto and onto != pin.commit:
             pin = upstream.pin_at(checkout, pin, onto)
         commits = exportable(transaction, pin)
-        checkout.check_at_rest(checkout.changed_files().edited)
+        unfinished.check_at_rest(checkout, checkout.changed_files().edited)
         if not commits:
             raise errors.K2mpsError(
                 f"branch {BRANCH} has no commits on top of the pin",
@@ -241,9 +241,9 @@ def _check_linear(checkout: Checkout, pin: Pin, commits: Sequence[Commit]) -> No
     advice = (
         f"{rebase} {pin.commit[:12]}, which makes it linear, but drops edits of the merge itself"
     )
-    of_upstream = upstream.below_series(checkout, pin.commit, merge.parents[1])
-    if of_upstream:
-        onto = of_upstream[-1][:12]
+    upstream_commits = upstream.below_series(checkout, pin.commit, merge.parents[1])
+    if upstream_commits:
+        onto = upstream_commits[-1][:12]
         advice = f"{rebase} {onto} {BRANCH}, then k2mps export --onto {onto}"
     raise errors.K2mpsError(
         f"commit {merge} is a merge",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
+from k2mps.stack import unfinished
 from k2mps.stack.advice import choice_of_version, undo_rebase
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Differences, Head
 from k2mps.stack.transaction import Transaction
@@ -79,8 +80,8 @@ def _operation(current: Transaction) -> tuple[str, str]:
     """Returns a line about git's unfinished command, and the commands that end it; both are empty
     if there is none."""
     checkout = current.checkout
-    operation = checkout.operation_in_progress()
-    if checkout.rebase_was_killed():
+    operation = unfinished.operation_in_progress(checkout)
+    if unfinished.rebase_was_killed(checkout):
         return (
             "a rebase is running, or was killed",
             f"if git is not running any more, {undo_rebase(checkout)}; then the rebase again",

@@ -109,9 +109,9 @@ class Transaction:
         on_pin = is_ancestor(pin, tip)
         if self.applied and is_ancestor(self.applied.tip, tip):
             return pin if on_pin else ""  # The user has only added commits.
-        of_upstream = upstream.below_series(self.checkout, pin, tip) if on_pin else []
-        if of_upstream:  # git has rebased the branch onto a descendant of the pin.
-            return of_upstream[-1]
+        upstream_commits = upstream.below_series(self.checkout, pin, tip) if on_pin else []
+        if upstream_commits:  # git has rebased the branch onto a descendant of the pin.
+            return upstream_commits[-1]
         for commit in upstream.rebase_bases(self.checkout, pin):
             # Below the pin, an earlier rebase may be the base only if the branch lacks the pin.
             if is_ancestor(commit, tip) and (not on_pin or is_ancestor(pin, commit)):

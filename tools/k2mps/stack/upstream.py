@@ -87,7 +87,7 @@ def rebase_bases(checkout: Checkout, pin: str) -> list[str]:
     """
     matches = (_REBASED.fullmatch(message) for _, message in _reflog(checkout))
     commits = dict.fromkeys(match[1] for match in matches if match)
-    return [commit for commit in commits if _is_of_upstream(checkout, pin, commit)]
+    return [commit for commit in commits if _is_upstream_commit(checkout, pin, commit)]
 
 
 def before_rebases(checkout: Checkout) -> list[str]:
@@ -139,14 +139,14 @@ def rebase_target(checkout: Checkout, pin: str) -> str:
         file = checkout.git_dir / folder / "onto"
         if file.is_file():
             commit = file.read_text(encoding="utf-8").strip()
-            return commit if _is_of_upstream(checkout, pin, commit) else ""
+            return commit if _is_upstream_commit(checkout, pin, commit) else ""
     return ""
 
 
-def _is_of_upstream(checkout: Checkout, pin: str, commit: str) -> bool:
+def _is_upstream_commit(checkout: Checkout, pin: str, commit: str) -> bool:
     """Whether a commit, onto which the user has rebased, neither is of the series nor on top.
 
     Below the pin, all commits are upstream's, even if upstream has taken the message of a patch.
     """
-    of_series = ("log", "-1", "--format=%H", "--grep=^Patch-Filename: ", commit, "--not", pin, "--")
-    return bool(checkout.commit_of(commit)) and not checkout.objects.bytes(*of_series)
+    search = ("log", "-1", "--format=%H", "--grep=^Patch-Filename: ", commit, "--not", pin, "--")
+    return bool(checkout.commit_of(commit)) and not checkout.objects.bytes(*search)

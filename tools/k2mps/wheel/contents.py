@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import provenance, toolchain
-from k2mps.build.builder import RUN_HOOK, TORCH_VERSION, Built
+from k2mps.build.build_tree import TORCH_VERSION
+from k2mps.build.builder import RUN_HOOK
 from k2mps.build.doctor import Device
+from k2mps.build.request import Built
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
@@ -92,7 +94,7 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     )
 
 
-def of_k2_mac(project: Project) -> dict[str, bytes]:
+def k2_mac_files(project: Project) -> dict[str, bytes]:
     """Returns the files of the package k2_mac, and its .pth file, by path in a wheel."""
     folder = project.root / "k2_mac"
     modules = {f"k2_mac/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
@@ -122,7 +124,7 @@ def contents(
             files[f"k2/lib/{path.name}"] = path.read_bytes()
     if (root / "LICENSE").exists():
         files[f"{description.info}/LICENSE"] = (root / "LICENSE").read_bytes()
-    return {**files, **of_k2_mac(project), **metadata_files(description)}
+    return {**files, **k2_mac_files(project), **metadata_files(description)}
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import series_tip
 from k2mps.wheel.archive import WheelFile
-from k2mps.wheel.contents import of_k2_mac
+from k2mps.wheel.contents import k2_mac_files
 
 # The paths of k2's libraries in a wheel.
 LIBRARY = re.compile(
@@ -72,7 +72,7 @@ def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Re
         if name.endswith(".py")
     }
     paths = (str(project.root), str(checkout.directory))
-    python |= of_k2_mac(project)
+    python |= k2_mac_files(project)
     reference = Reference(python, tree, paths, interpreter=interpreter)
     if not wheel.tag.platform.startswith("macosx"):
         return reference

@@ -74,8 +74,8 @@ class Images:
             if symbols is None:
                 fault = f"needs {library}, which is in neither the wheel nor torch"
                 yield Problem("libraries", name, f"{fault}, and is no known library of macOS")
-        of_loaded = [symbols for symbols in exports.values() if symbols is not None]
-        everywhere = self._pythons.union(self._exports_of(name), *of_loaded)
+        loaded_exports = [symbols for symbols in exports.values() if symbols is not None]
+        everywhere = self._pythons.union(self._exports_of(name), *loaded_exports)
         for library, symbols in sorted(toolchain.imports(binary).items()):
             exported = exports[library] if library else everywhere
             if exported is None:

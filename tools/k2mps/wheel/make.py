@@ -5,6 +5,7 @@ from pathlib import Path
 
 from k2mps.build import builder
 from k2mps.build.environment import Environment
+from k2mps.build.request import Request
 from k2mps.core import errors
 from k2mps.stack import status
 from k2mps.stack.checkout import Checkout
@@ -13,7 +14,7 @@ from k2mps.wheel import verify
 from k2mps.wheel.contents import contents, describe, pack
 
 
-def make(environment: Environment, checkout: Checkout, request: builder.Request) -> Path:
+def make(environment: Environment, checkout: Checkout, request: Request) -> Path:
     """Makes a wheel, and checks it.
 
     Args:

@@ -25,7 +25,7 @@ _INSTRUCTIONS = ("select", "isnan", "isinf", "operator|", "all")
 _UNSIGNED = ("clz", "ctz", "popcount", "load", "store", "xchg")
 _SHUFFLES = ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast")
 # The functions of numbers that AIR is known to have.
-_OF_NUMBERS = (
+_NUMBER_FUNCTIONS = (
     "abs",
     "clamp",
     "clz",
@@ -80,12 +80,12 @@ def in_air(function: str) -> tuple[str, str] | None:
         return "air.simd_ballot.i64", "i64 (i1)"
     if name in ("simd_all", "simd_any"):
         return f"air.{name}", "i1 (i1)"
-    if name not in _OF_NUMBERS:
+    if name not in _NUMBER_FUNCTIONS:
         raise ValueError(function)
-    return _of_numbers(name, "fast_" if space == "fast::" else "", types)
+    return _number_function(name, "fast_" if space == "fast::" else "", types)
 
 
-def _of_numbers(name, prefix, types):
+def _number_function(name, prefix, types):
     """Returns the name and the type of a function that takes a number or a vector first."""
     vector = re.fullmatch(r"(.*) __vector\((\d)\)", types[0])
     short = _TYPES[vector[1] if vector else types[0]]

@@ -14,7 +14,7 @@ from .module import split, type_of
 
 # The prefix of the names of the kernels' entries.
 ENTRY = "mps_emulator_air_kernel_"
-_OF_LIBRARY = re.compile(
+_LIBRARY_FUNCTION = re.compile(
     r'^define [^@]*@(?P<name>_ZN5metal\w+|"_ZN5metal[^"]+")\((?P<parameters>.*)\) [^()]*\{$'
     r"(?s:.*?)^\}$",
     re.M,
@@ -46,7 +46,7 @@ def prepare(ir: str) -> str:
     Args:
       ir: the program as LLVM's IR, before all passes.
     """
-    found = list(_OF_LIBRARY.finditer(ir))
+    found = list(_LIBRARY_FUNCTION.finditer(ir))
     shown = subprocess.run(
         ["c++filt"],
         input="\n".join(match["name"] for match in found),
@@ -62,7 +62,7 @@ def prepare(ir: str) -> str:
             continue  # Modules.module() refuses a kernel that still calls the function.
         if in_air:
             code[match["name"]] = _call(match, *in_air, declared)
-    ir = _OF_LIBRARY.sub(lambda match: code.get(match["name"], match[0]), ir)
+    ir = _LIBRARY_FUNCTION.sub(lambda match: code.get(match["name"], match[0]), ir)
     ir = lowering.make_internal(nvptx.use_threadgroup_memory(ir))
     ir = ir.replace(f"define internal void @{ENTRY}", f"define void @{ENTRY}")
     return "\n".join([ir, *declared.values(), ""])
@@ -72,7 +72,7 @@ def _call(match, name, type, declared):
     """Returns the definition of a function of Metal's library that calls a function of AIR.
 
     Args:
-      match: the match of _OF_LIBRARY for the function.
+      match: the match of _LIBRARY_FUNCTION for the function.
       name, type: the function of AIR.
       declared: {name of a function of AIR: its declaration}, which gets this function.
     """

@@ -31,7 +31,7 @@ target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-f3
 target triple = "air64_v26-apple-macosx14.0.0"
 """
 # The functions of LLVM that Apple's compiler writes, too.
-_OF_LLVM = re.compile(r"llvm\.(abs|[su]max|[su]min|memcpy|memset|usub\.sat)\.")
+_LLVM_FUNCTION = re.compile(r"llvm\.(abs|[su]max|[su]min|memcpy|memset|usub\.sat)\.")
 _GENERIC = re.compile(r"\bptr (?!addrspace)|addrspacecast")
 _NOTES = re.compile(r"\bcall void @llvm\.(lifetime|experimental\.noalias)\.")
 _IN_AIR = {"llvm.fabs": "air.fabs", "llvm.floor": "air.floor", "llvm.sqrt": "air.sqrt"}
@@ -186,7 +186,7 @@ def _note_call(line, calls, kernel):
     if match is None or match["name"] in calls:
         return
     name = match["name"]
-    if not name.startswith("air.") and not _OF_LLVM.match(name):
+    if not name.startswith("air.") and not _LLVM_FUNCTION.match(name):
         raise ToolError(f"{kernel}: AIR has no function {name}")
     types = [_argument_type(text) for text in split(match["arguments"])]
     attributes = functions.attributes(name) if name.startswith("air.") else "nounwind"

@@ -13,7 +13,7 @@ from .report import Report
 MAX_THREADGROUP_BYTES = 32768
 
 # Groups of built-in parameters.  All parameters of a group must have the same type.
-_OF_ONE_TYPE = (
+_SAME_TYPE = (
     ("thread_position_in_grid", "threads_per_grid"),
     (
         "thread_position_in_threadgroup",
@@ -226,7 +226,7 @@ def _check_builtin_types(report, kernel):
         return [by_name[name] for name in group if name in by_name]
 
     vectors = [p for p in of(names.BUILTINS_OF_THREE_DIMENSIONS) if p.components > 1]
-    groups = [(vectors, "components"), *((of(group), "type_spelling") for group in _OF_ONE_TYPE)]
+    groups = [(vectors, "components"), *((of(group), "type_spelling") for group in _SAME_TYPE)]
     for group, key in groups:
         for other in group[1:]:
             if getattr(other, key) != getattr(group[0], key):

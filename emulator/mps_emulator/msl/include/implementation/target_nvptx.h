@@ -56,7 +56,7 @@ MSL_INLINE uint active_lanes() {
 
 // Returns the value of lane `lane`.  `mask` is the set of active lanes.
 template <class T>
-MSL_INLINE T of_lane(T value, uint lane, uint mask) {
+MSL_INLINE T from_lane(T value, uint lane, uint mask) {
   constexpr int words = (sizeof(T) + 3) / 4;
   int mine[words] = {};
   int theirs[words];
@@ -81,7 +81,7 @@ MSL_NOTE("msl.suspends")
 MSL_INLINE lanes<T> exchange(T value, ulong site) {
   lanes<T> all;
   all.active = active_lanes();
-  for (uint i = 0; i < 32; ++i) all.values[i] = of_lane(value, i, all.active);
+  for (uint i = 0; i < 32; ++i) all.values[i] = from_lane(value, i, all.active);
   return all;
 }
 
@@ -95,7 +95,7 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
 
 template <class T>
 MSL_INLINE T shuffle(T value, uint lane, ulong site) {
-  return of_lane(value, lane % 32, active_lanes());
+  return from_lane(value, lane % 32, active_lanes());
 }
 
 template <class T>
@@ -107,9 +107,9 @@ template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
   uint mask = active_lanes();
-  T of_data = of_lane(data, lane % 32, mask);
-  T of_filling = of_lane(filling, lane % 32, mask);
-  return from_filling ? of_filling : of_data;
+  T shuffled_data = from_lane(data, lane % 32, mask);
+  T shuffled_filling = from_lane(filling, lane % 32, mask);
+  return from_filling ? shuffled_filling : shuffled_data;
 }
 
 template <class Operation, class T>
@@ -117,7 +117,7 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   if (active_lanes() == 0xffffffffu) {
     for (uint distance = 16; distance > 0; distance /= 2)
       value = Operation::apply(
-          value, of_lane(value, simd_lane() ^ distance, 0xffffffffu));
+          value, from_lane(value, simd_lane() ^ distance, 0xffffffffu));
     return value;
   }
   lanes<T> all = exchange(value, site);
@@ -136,11 +136,11 @@ template <class Operation, bool inclusive, class T>
 MSL_INLINE T scan_whole(T value, T neutral) {
   const uint own = simd_lane();
   for (uint distance = 1; distance < 32; distance *= 2) {
-    T below = of_lane(value, own - distance, 0xffffffffu);
+    T below = from_lane(value, own - distance, 0xffffffffu);
     if (own >= distance) value = Operation::apply(value, below);
   }
   if (inclusive) return value;
-  T below = of_lane(value, own - 1, 0xffffffffu);
+  T below = from_lane(value, own - 1, 0xffffffffu);
   return own > 0 ? below : neutral;
 }
 

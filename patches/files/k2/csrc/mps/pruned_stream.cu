@@ -234,6 +234,9 @@ void PrunedStreams::Batch::Emit(const PrunedStreamEmit &emit,
 // Sets batch->room (the numbers of states and arcs for which each sequence gets
 // memory) and the kernels' parameters.  Returns false if the memory of all
 // sequences would exceed kPrunedMaxBytes.
+//
+// The numbers are estimates.  A kernel that has too little memory writes an
+// error, and Enlarge() then raises rings_ or out_arcs_ for the next attempt.
 bool PrunedStreams::Fit(Batch *batch) {
   const int32_t most_frames =
       *std::max_element(batch->num_frames.begin(), batch->num_frames.end());
@@ -241,19 +244,24 @@ bool PrunedStreams::Fit(Batch *batch) {
                         options_.max_active);
   const int64_t active = rings_ * problem.active,
                 leaving = rings_ * problem.leaving;
+  // The states and arcs that the rings get from the stream's last chunk.
   int64_t states = 2, arcs = 2, num_rows = 0;
   for (const auto &stream : batch->streams) {
     states = std::max(states, SumOf(stream->num_states, kPrSaved));
     arcs = std::max(arcs, SumOf(stream->num_arcs, kPrSaved));
   }
+  // The rings hold all frames of the chunk, and the frame after them.
   PrunedRoom room;
   room.max_states = states + (most_frames + 1) * active + 2;
   room.max_arcs = arcs + (most_frames + 1) * leaving + 2;
-  // All active states of the last frame become states of the lattice.
+  // The lattice has few arcs of each frame of the chunk, all arcs of the last
+  // frame, and the arcs of the last chunk that pruning can still remove.
   room.max_out_arcs =
       std::max((most_frames + 2) * std::min(leaving, kPrunedExpectedArcs) +
                    leaving + arcs,
                out_arcs_);
+  // Most states have two arcs or more.  All active states of the last frame
+  // become states of the lattice.
   room.max_out_states =
       room.max_out_arcs / 2 + active + states + most_frames + 3;
   for (int32_t n : batch->num_frames) num_rows += n + 1 + kPrHistory;

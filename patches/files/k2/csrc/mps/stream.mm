@@ -91,13 +91,15 @@ void RunInStream(const std::function<void()> &f) {
 void Synchronize() {
   RefuseFork();
 #if K2_TORCH_VERSION_MAJOR > 2 || K2_TORCH_VERSION_MINOR >= 15
-  // torch::mps::synchronize() enters the queue of each stream.  If the call
-  // ran inside of one of these queues, it would wait for itself forever.
+  // torch::mps::synchronize() enters the queue of each stream (see
+  // synchronizeAllMPSStreams() in torch's MPSStream.mm).  If the call ran
+  // inside of one of these queues, it would wait for itself forever.
   RunBlocking(Wait);
 #else
   // torch::mps::synchronize() commits and releases the open command buffer,
-  // and does not enter the queue itself.  Outside of the queue, another
-  // thread might be encoding into the buffer at the same time.
+  // and does not enter the queue itself (see MPSStream::synchronize() in
+  // torch's MPSStream.mm).  Outside of the queue, another thread might be
+  // encoding into the buffer at the same time.
   RunInStream(Wait);
 #endif
 }

@@ -150,9 +150,30 @@ class TestMpsDevice(unittest.TestCase):
             # The gradients are sums of a few terms of at most 1.
             assert torch.allclose(*grads, rtol=0, atol=1e-6)
 
-    def test_an_algorithm_for_the_cpu_only(self):
-        fsa = self.fsas[0].to('mps')
-        assert k2.determinize(fsa).device == fsa.device
+    def test_algorithms_that_only_the_cpu_has(self):
+        fsa = k2.Fsa.from_str('0 1 1 1\n0 2 1 2\n1 3 -1 0\n2 3 -1 0\n3')
+        found = k2.determinize(fsa.to('mps'))
+        assert found.device == torch.device('mps', 0)
+        assert str(found.to('cpu')) == str(k2.determinize(fsa))
+
+        tokens = k2.RaggedTensor([[[5, 1, 4, 6], [5, 3, 4, 6]]])
+        scores = torch.arange(8.)
+        counts = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0], dtype=torch.int32)
+        stats = [
+            k2.get_best_matching_stats(tokens.to(device), scores.to(device),
+                                       counts.to(device), 6, 1, 6, 2)
+            for device in ('cpu', 'mps')
+        ]
+        for expected, found in zip(*stats):
+            assert found.device.type == 'mps'
+            assert torch.equal(found.cpu(), expected)
+
+    def test_rnnt_losses_are_refused(self):
+        px = torch.randn(1, 2, 4, device='mps')
+        py = torch.randn(1, 3, 3, device='mps')
+        with self.assertRaisesRegex(RuntimeError,
+                                    'no code for RNN-T losses on mps'):
+            k2.mutual_information_recursion(px, py)
 
     def test_swoosh(self):
         x = torch.randn(2, 100)

@@ -35,6 +35,10 @@
 // the scores are a tensor of torch.float64 on the CPU.  Users of k2 get the
 // scores, and their gradients, as torch.float32 on mps.
 //
+// The functions of _k2 take both forms.  The functions that return a gradient
+// of the arcs' scores return it as users get it.  All other functions return
+// the scores as they are inside k2; then Python calls k2.mps.public_scores().
+//
 // On other devices, the functions of this file convert nothing.
 
 namespace k2 {

@@ -15,13 +15,12 @@
 # limitations under the License.
 '''k2 on torch's ``mps`` device.
 
-FSAs, ragged tensors and inputs of losses move to mps as they do to CUDA::
+FSAs and ragged tensors move to mps as they do to CUDA::
 
     fsa = fsa.to('mps')
 
-Programs see one difference: tensors on mps cannot be float64.
-``use_double_scores=True`` still computes in double precision, but k2 returns
-the result as ``torch.float32``.
+Tensors on mps cannot be ``torch.float64``.  ``use_double_scores=True`` still
+computes in double precision, but k2 returns the result as ``torch.float32``.
 k2 raises a ``TypeError`` for a ragged tensor of ``torch.float64`` on mps.
 '''
 import torch
