@@ -29,10 +29,12 @@ template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
 typedef half Small;
 typedef Color Paint;
 typedef device float4 *Rows;
-using Sum = decltype(float4(1) + 1);
+float4 zeros() { return float4(0); }
+using Sum = decltype(zeros());
 template <typename T> struct Row { typedef T value; value of(float a) { return value(a, 2); } };
-template <class T> T of_class(float a, float b) { return T(a, b); }
-template <typename... T> float sum_of(float a) { return (0 + ... + T(a, a).y); }
+// The rewriter knows a parameter by its name alone, so no other template has these names.
+template <class AnyClass> AnyClass of_class(float a, float b) { return AnyClass(a, b); }
+template <typename... Every> float sum_of(float a) { return (0 + ... + Every(a, a).y); }
 template <typename T> float third(T a) {
   typedef typename Traits<T>::Vector Three;
   return Three(a, 1, a + 1).z;

@@ -53,7 +53,7 @@ class Types:
             if (
                 text in names.VECTOR_NAMES
                 or text in names.SMALL_FLOATS
-                or text in ("vec", "typename", "decltype")
+                or text in ("vec", "decltype")
                 or text in self._template_parameters
                 or text in self._type_aliases
             ):
