@@ -33,12 +33,4 @@ inline float Log1p(float u) {
   return w == 1.0f ? u : metal::precise::log(w) * (u / (w - 1.0f));
 }
 
-// Returns what LogAdd() in k2/csrc/utils.h returns, also for NaN and
-// infinities.
-inline float LogAdd(float x, float y) {
-  float larger = x < y ? y : x, diff = x < y ? x - y : y - x;
-  return diff >= kMinLogDiff ? larger + Log1p(metal::precise::exp(diff))
-                             : larger;
-}
-
 #endif  // K2_CSRC_MPS_KERNELS_LOG_ADD_H_

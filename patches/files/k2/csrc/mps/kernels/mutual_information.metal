@@ -118,10 +118,10 @@ inline Edges GetEdges(constant MutualInformationParams &params,
   return Edges{edges + (params.T + 1 - below), edges + below};
 }
 
-// Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of
-// LogAdd().  The fast functions have the effect of a relative error of 2^-21 in
-// 1 + exp(diff).  This effect is smaller than the rounding errors of the
-// scores, which are sums of hundreds of terms.
+// Returns log(exp(x) + exp(y)).  Infinities and NaN give the result of LogAdd()
+// in k2/csrc/utils.h.  The fast functions have the effect of a relative error
+// of 2^-21 in 1 + exp(diff).  This effect is smaller than the rounding errors
+// of the scores, which are sums of hundreds of terms.
 inline float FastLogAdd(float x, float y) {
   const float larger = select(x, y, x < y), diff = select(y, x, x < y) - larger,
               sum = larger + fast::log(1.0f + fast::exp(diff));
