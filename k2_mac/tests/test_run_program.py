@@ -37,6 +37,7 @@ assert scripted(torch.ones(1)).item() == 3.0
 assert pickle.loads(pickle.dumps(Kept())).value == 3
 assert sys.modules["__main__"].Kept is Kept
 assert __builtins__.len is len  # a module, as in each main program
+assert os.path.abspath(__loader__.path) == __file__
 print(__name__, __spec__ and __spec__.name, __package__, *sys.argv)
 print(__file__ == os.path.abspath(__file__), sys.path[0])
 """

@@ -25,6 +25,7 @@ def test_the_state_is_absent_then_pristine_then_applied(sandbox):
     found = status(sandbox)
     assert found["state"] == "applied"
     assert found["patches"] == "as applied"
+    assert found["details"] == []
     assert found["next_command"] == ""
     assert found["head"]["branch"] == "refs/heads/k2-mps"
     # The tool's refs and branch remain, but the files are upstream's, so the state is pristine.

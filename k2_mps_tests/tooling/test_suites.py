@@ -16,6 +16,7 @@ from k2mps.core import errors
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.run import suites
+from k2mps.run.program import Program
 
 from k2_mps_tests.tooling import support
 
@@ -411,3 +412,12 @@ def test_the_words_after_the_dashes_go_to_pytest(monkeypatch, words, names, for_
     monkeypatch.setattr(suites, "report", lambda results, console: None)
     command_line.main(["test", *words], standalone_mode=False, obj=Session())
     assert found == [(names, for_pytest)]
+
+
+def test_a_program_that_a_signal_ends_has_failed(environment):
+    support.write(
+        environment.project.root, {"killed.py": "import os, signal; os.kill(os.getpid(), 9)"}
+    )
+    program = Program("killed", "program", "try again")
+    with pytest.raises(errors.CheckFailedError, match="the program failed, status -9"):
+        program.run(environment)
