@@ -135,7 +135,8 @@ def test_a_conflict_is_reported_in_pips_words(made, monkeypatch, tmp_path):
 
 
 def test_a_wheel_for_this_machine_or_another_is_downloaded(made, tmp_path):
-    wheel_for_tests.make(made.wheels, "1.2")
+    # Only the package itself is downloaded.
+    wheel_for_tests.make(made.wheels, "1.2", needs="package-that-is-missing")
     wheel_for_tests.make(made.wheels, "1.3", tag="cp399-cp399-macosx_14_0_arm64")
     wanted = Requirement("small-package")
     here = made.download(wanted, tmp_path / "here")

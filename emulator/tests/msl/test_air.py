@@ -185,12 +185,16 @@ def test_threadgroup_memory(metal, schedule):
         assert x.tolist() == (np.arange(32) ^ 1).tolist()
 
 
-def test_a_constant_address_in_threadgroup_memory(metal):
-    fifth = "getelementptr inbounds ([32 x float], ptr addrspace(3) @shared, i64 0, i64 5)"
+def test_constant_addresses_in_threadgroup_memory(metal):
+    fifth, sixth = [
+        f"getelementptr inbounds ([32 x float], ptr addrspace(3) @shared, i64 0, i64 {index})"
+        for index in (5, 6)
+    ]
     text = kernel(
         LOAD
-        + f"store float %v, ptr addrspace(3) {fifth}\n%r = load float, ptr addrspace(3) {fifth}"
-        "\n%d = fadd float %r, %r\nstore float %d, ptr addrspace(1) %p",
+        + f"store float %v, ptr addrspace(3) {fifth}\nstore float %v, ptr addrspace(3) {sixth}"
+        + f"\n%r = load float, ptr addrspace(3) {fifth}\n%s = load float, ptr addrspace(3) {sixth}"
+        "\n%d = fadd float %r, %s\nstore float %d, ptr addrspace(1) %p",
         SHARED,
     )
     x = floats(4)

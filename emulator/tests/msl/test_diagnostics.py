@@ -88,6 +88,21 @@ def test_notes(metal):
     assert diagnostics.endswith("1 error generated.\n")
 
 
+def test_an_error_of_two_instances_has_the_notes_of_the_first(metal):
+    diagnostics = metal.refusal(
+        'template <typename T> void f(T a) { static_assert(sizeof(T) == 1, "small"); }\n'
+        "kernel void k(device int *a) {\n  f(1);\n  f(1.0f);\n}\n"
+    )
+    assert diagnostics.count("error: ") == 1
+    assert re.findall(r":(\d+):\d+: note: ", diagnostics) == ["5", "3"]
+
+
+def test_a_kernel_has_more_parameters_than_there_are_buffers(metal):
+    parameters = ", ".join(f"device float *a{i}" for i in range(32))
+    diagnostics = metal.refusal(f"kernel void k({parameters}) {{}}\n")
+    assert "error: kernel 'k' has more than 31 buffer parameters" in diagnostics
+
+
 def test_messages_use_the_words_of_metal(metal):
     diagnostics = metal.refusal(
         "void f(device float *a);\n"
