@@ -146,6 +146,16 @@ def test_export_deletes_the_patch_of_a_dropped_commit_only_with_prune(sandbox, k
     sandbox.ok("apply")
 
 
+def test_a_dropped_patch_that_undoes_another_is_missed(sandbox, k2):
+    """The pin has the changes of this patch, but they are no reason to delete it."""
+    support.edit(k2 / "k2/csrc/array.cu", "array 7\n", "seven\n")
+    support.shell(k2, "git commit -qam seven; git revert --no-commit HEAD; git commit -qm undo")
+    sandbox.ok("export")
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    message = sandbox.fails(1, "export")
+    assert "the branch does not have patches/undo.patch" in message
+
+
 def test_a_commit_that_a_rebase_has_dropped_is_named_even_after_a_fold(sandbox, k2):
     lost = support.commit(k2, "lost", {"lost": "1\n"})
     drop = {"GIT_SEQUENCE_EDITOR": "sed -i.bak 1s/^pick/drop/"}
