@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps.build import builder, doctor, environment
+from k2mps.build import build_tree, builder, doctor, environment
 from k2mps.build.request import Request
 from k2mps.core import project
 from k2mps.stack import checkout
@@ -56,7 +56,7 @@ def test_the_origin_says_whether_kernels_were_to_be_compiled(buildable, monkeypa
     ],
 )
 def test_the_name_of_a_build_tree_begins_with_what_is_built(options, label):
-    request = builder.Request(**options)
+    request = Request(**options)
     assert request.label == label
     assert request.emulated == ("emulated" in label)
 
@@ -66,9 +66,9 @@ def test_the_name_of_a_build_tree_begins_with_what_is_built(options, label):
 def test_a_cross_build_leaves_the_file_of_the_checkout_as_it_was(tmp_path, crossed, before):
     written, copy = tmp_path / "k2", tmp_path / "tree/torch_version.py"
     support.write(tmp_path, {"tree/x": "", **({"k2": before} if before else {})})
-    tree = object.__new__(builder._BuildTree)
+    tree = object.__new__(build_tree.BuildTree)
     tree.directory, tree._torch_version = copy.parent, written
-    tree._request = builder.Request(crossed=crossed)
+    tree._request = Request(crossed=crossed)
     with tree._copied_version():
         pass
     assert copy.exists() == bool(before)

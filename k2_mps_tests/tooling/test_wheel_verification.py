@@ -347,7 +347,7 @@ def test_an_undefined_symbol_that_is_not_pythons_is_a_problem(case, workshop, na
 
 
 def test_the_problem_of_another_series_names_its_tree(case):
-    name = case.of_info("k2mps.json")
+    name = case.info_path("k2mps.json")
     case.files[name] = case.files[name].replace(TREE.encode(), TREE[::-1].encode())
     [problem] = case.problems()
     assert str(problem) == f"[origin] {name}: not made of the patched tree {TREE[:12]}"
