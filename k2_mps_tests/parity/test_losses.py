@@ -113,6 +113,19 @@ def test_the_gradient_of_pruning_if_only_one_result_is_used(used):
     assert mps[1 - used] is cpu[1 - used] is None
 
 
+def test_the_gradients_of_both_results_of_pruning_may_differ():
+    every = []
+    for device in ("cpu", MPS):
+        am, lm, _, _ = _rnnt_inputs(device, torch.float32)
+        ranges = torch.arange(3).repeat(*am.shape[:2], 1).to(device)
+        am_pruned, lm_pruned = k2.do_rnnt_pruning(am, lm, ranges)
+        (2 * am_pruned.sum() + 3 * lm_pruned.sum()).backward()
+        every.append((am.grad, lm.grad))
+    cpu, mps = every
+    for number in (0, 1):
+        assert_same(mps[number], cpu[number])
+
+
 @pytest.mark.parametrize("empty", ["sequences", "frames", "rows", "symbols"])
 def test_pruning_of_nothing_is_empty(empty):
     """Metal binds no empty buffer, so the host computes the shapes of the results."""
