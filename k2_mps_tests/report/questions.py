@@ -43,8 +43,8 @@ def registers():
     """How long does ctc_sums take for 32 sequences of 500 frames and 60 symbols?"""
     from k2_mps_tests.kernels.checks import ctc
 
-    class Batch(ctc.Graph):
-        """Graphs of which no arc is pruned, without the expected results."""
+    class Unpruned(ctc.Batch):
+        """A batch of which no arc is pruned, without the expected results."""
 
         def _reference(self):
             self.kept = np.full((self.most_rows, self.num_words), 2**32 - 1, np.uint32)
@@ -58,7 +58,7 @@ def registers():
         frames, most, repeats = 50, 2, 1
         print("the emulated device gets 50 frames, because a launch with 500 takes 3 seconds")
     # A graph of 60 symbols has a state for each symbol and each blank, and up to 3 arcs a state.
-    batch = Batch(ctc.Shape([2 * 60 + 1] * 32, 3, [frames] * 32, 1), ctc.BEAM, 0.0)
+    batch = Unpruned(ctc.Shape([2 * 60 + 1] * 32, 3, [frames] * 32, 1), ctc.BEAM, 0.0)
     library = torch.mps.compile_shader(sources.text("ctc"))
     for kind in ctc.KINDS:
         case = batch.sums_case("", kind, rows_of_block=16)
