@@ -1,5 +1,7 @@
 """k2_mac knows which versions of torch and macOS fail together."""
 
+import runpy
+
 import pytest
 
 from k2_mac import faults
@@ -37,10 +39,12 @@ def test_a_fault_may_have_no_end():
     assert faults.Fault("what", "link").concerns("2.13.0", "26.1")
 
 
-def test_the_warning_names_the_file_that_imports_us():
+def test_the_warning_names_the_file_that_imports_us(tmp_path):
     def imported():
         faults.warn_of_faults("2.14.0", "27.0")
 
+    importer = tmp_path / "importer.py"
+    importer.write_text("imported()\n")
     with pytest.warns(UserWarning) as warned:
-        exec(compile("imported()", "importer.py", "exec"), {"imported": imported})
-    assert warned[0].filename == "importer.py"
+        runpy.run_path(str(importer), {"imported": imported})
+    assert warned[0].filename == str(importer)
