@@ -149,6 +149,18 @@ def test_a_stream_goes_on_twice_from_the_same_chunk():
     assert streams.on_gpu
 
 
+def test_a_history_with_many_more_states_gets_more_memory():
+    """First many arcs enter a state, and then one.  So memory for arcs is left."""
+    loops = "\n".join(["0 0 2 0"] * 300)
+    graph = k2.Fsa.from_str(f"{loops}\n0 1 1 0\n1 1 1 0\n1 2 -1 0\n2")
+    streams = Streams(k2.create_fsa_vec([graph]), 1, 8.0, 4.0, 2, 20)
+    for label, num_frames in [(2, 20), (1, 600), (1, 600), (1, 4)]:
+        log_probs = torch.full((1, num_frames, 3), -50.0)
+        log_probs[:, :, label] = 0
+        streams.decode(log_probs, {"a": num_frames})
+        assert streams.on_gpu
+
+
 def test_a_chunk_keeps_its_budget():
     streams = _topo_streams()
     lengths = {"a": 4, "b": 2}
