@@ -187,6 +187,17 @@ def test_a_long_history_takes_no_more_dispatches():
     assert counts[1:] == counts[1:2] * 39
 
 
+@pytest.mark.parametrize(
+    "num_seqs, num_states, error", [(2, 1, "2 vs. 1"), (1, 2, "1 vs. 2"), (3, 3, "2 vs. 3")]
+)
+def test_a_wrong_number_of_streams_is_refused(num_seqs, num_states, error):
+    intersecter = _topo_streams(num_streams=2).intersecters[1]
+    segments = torch.tensor([[i, 0, 4] for i in range(num_seqs)], dtype=torch.int32)
+    dense = k2.DenseFsaVec(_log_probs(num_seqs).to(MPS), segments)
+    with pytest.raises(RuntimeError, match=error):
+        intersecter.decode(dense, [None] * num_states)
+
+
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
     streams = _topo_streams()
