@@ -213,6 +213,15 @@ def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
         streams.decode(_log_probs(2, seed=seed), lengths)
 
 
+def test_the_host_goes_on_if_the_number_of_symbols_changes():
+    streams = _topo_streams(num_streams=1)
+    streams.decode(_log_probs(1), {"a": 4})
+    assert streams.on_gpu
+    # The graph has no arc with the last of these symbols.
+    streams.decode(torch.nn.functional.pad(_log_probs(1, seed=1), (0, 1)), {"a": 4})
+    assert not streams.on_gpu
+
+
 def test_the_host_keeps_streams_that_it_began(monkeypatch):
     streams = _topo_streams()
     monkeypatch.setenv("K2_MPS_FORCE", "host")
