@@ -10,6 +10,7 @@ from k2mps.build import interpreter, toolchain
 from k2mps.build.build_tree import BuildTree
 from k2mps.build.environment import Environment
 from k2mps.build.request import Request
+from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
 from packaging.requirements import Requirement
@@ -65,7 +66,8 @@ def wheels(tmp_path_factory) -> Path:
         "ziglang/lib/libcxx/include/vector": b"",
         "ziglang/lib/libcxxabi/include/cxxabi.h": b"",
     }
-    wheel_for_tests.make(folder, "0.14.1", "ziglang", files=zig)
+    for version in ("0.14.1", "0.15.0"):
+        wheel_for_tests.make(folder, version, "ziglang", files=zig)
     return folder
 
 
@@ -129,23 +131,31 @@ def test_a_toolchain_has_the_parts_of_its_sources(here):
 
 def test_a_toolchain_is_assembled_again_only_if_its_sources_change(here, tmp_path):
     python = interpreter.find(here.python)
+    without_headers = dataclasses.replace(python, include=str(tmp_path / "include"))
+    with pytest.raises(errors.RequirementMissingError, match="headers of Python .* are missing"):
+        toolchain.assemble(here, TORCH, without_headers)
     made = toolchain.assemble(here, TORCH, python)
+    project = here.project.root / "pyproject.toml"
+    before = project.read_text()
+    support.edit(project, "ziglang==0.14.1", "ziglang==0.15.0")
+    found = [toolchain.assemble(here, TORCH, python)]
+    project.write_text(before)
     # Without the wheels, pip fails.
     shutil.rmtree(tmp_path / "wheels")
     assert toolchain.assemble(here, TORCH, python) == made
     others = [
         dataclasses.replace(python, number=f"{python.version}.99"),
         dataclasses.replace(python, program=sys.executable),
-        dataclasses.replace(python, include=str(tmp_path / "include")),
+        without_headers,
     ]
     shutil.copytree(python.include, tmp_path / "include")
-    found = [toolchain.assemble(here, TORCH, other) for other in others]
+    found += [toolchain.assemble(here, TORCH, other) for other in others]
     with (here.project.root / "emulator/include/os/log.h").open("a") as header:
         header.write("// changed\n")
     found.append(toolchain.assemble(here, TORCH, python))
     for one in found:
         assert one.directory.name.endswith(one.key[:12])
-    assert len({made.directory, *(one.directory for one in found)}) == 5
+    assert len({made.directory, *(one.directory for one in found)}) == 6
 
 
 @pytest.fixture
