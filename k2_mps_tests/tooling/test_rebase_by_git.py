@@ -100,6 +100,7 @@ def test_a_rebase_below_the_pin_that_was_undone_does_not_count(sandbox, k2):
     git(k2, "reset", "--quiet", "--hard", "k2-mps@{1}")
     support.edit(k2 / CONTEXT, "line 20\n", "mine\n")
     git(k2, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    assert "next: k2mps export\n" in sandbox.ok("status")
     sandbox.ok("export")
     assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, NEW]
 
