@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 
+from k2_mps_tests import gpu_times
 from k2_mps_tests.benchmarks import shares
 
 # How many operations bench.operations() has.
@@ -188,3 +189,24 @@ def test_torchs_own_ctc_loss_is_counted_beside_k2s(monkeypatch, capsys, request)
     for row in rows:
         assert all(float(number) > 0 for number in row[1:5])
         assert float(row[5]) < 1e-5 and float(row[6]) < 1e-2
+
+
+@pytest.mark.parametrize(
+    "times, seconds",
+    [
+        ([], 0),
+        ([(1, 2), (5, 7)], 3),
+        ([(2, 4), (1, 3)], 3),
+        # Two command buffers while a third one runs.
+        ([(1, 6), (2, 3), (5, 8)], 7),
+    ],
+)
+def test_the_gpu_is_busy_while_at_least_one_command_buffer_runs(times, seconds):
+    assert gpu_times.busy(times) == seconds
+
+
+def test_a_spread_leaves_out_what_could_not_be_measured():
+    found = gpu_times.spread([None, 3.0, 1.0, 9.0])
+    assert found == {"min": 1.0, "median": 3.0, "max": 9.0}
+    assert gpu_times.text(found) == "min 1.000, median 3.000, max 9.000"
+    assert gpu_times.text(gpu_times.spread([None])) == "no time"

@@ -28,9 +28,9 @@ def sound(sandbox, k2, *names):
     assert sandbox.state() == "applied"
     assert '"patches": "as applied"' in sandbox.ok("status", "--json")
     assert git(k2, "status", "--porcelain") == ""
-    before = patches(sandbox)
+    before = patches(sandbox), git(k2, "rev-parse", "refs/k2mps/applied")
     sandbox.ok("export")
-    assert patches(sandbox) == before
+    assert (patches(sandbox), git(k2, "rev-parse", "refs/k2mps/applied")) == before
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
@@ -151,6 +151,15 @@ def test_a_refused_command_changes_nothing(sandbox, k2, files, command, problem)
     before = snapshot(k2), patches(sandbox)
     assert problem in sandbox.fails(1, *shlex.split(command))
     assert (snapshot(k2), patches(sandbox)) == before
+
+
+@pytest.mark.parametrize("command", ["new more", f"fold {MPS}"])
+def test_no_patch_that_the_branch_lacks_is_deleted(sandbox, k2, command):
+    """Only `export --prune` deletes patches."""
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    before = patches(sandbox)
+    assert "nothing was edited" in sandbox.fails(1, *command.split())
+    assert patches(sandbox) == before
 
 
 def test_without_an_untracked_file_the_error_gives_no_reason(sandbox, k2):

@@ -1,10 +1,11 @@
-"""k2_mps_tests/cuda/prepare makes a folder that works without this project."""
+"""k2_mps_tests/cuda: `prepare` makes a folder that works without this project; `compare.py`."""
 
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from k2_mps_tests.cuda import compare
 from k2_mps_tests.tooling import support
 
 ROOT = support.TOOLS.parent
@@ -63,3 +64,28 @@ def test_without_patches_for_compilation_the_base_is_the_pin(prepare, k2, tmp_pa
     assert prepare().returncode == 0
     assert not {"device", "torch-2.13", "cub-sum", "ctc"} & names(tmp_path / "cuda/base.tgz")
     assert not (tmp_path / "cuda.part").exists()
+
+
+def test_an_operation_is_slower_if_its_change_exceeds_the_limit_and_the_error(capsys):
+    milliseconds = {"same": [2] * 9, "little": [2.05] * 9, "slow": [2.2] * 9}
+    milliseconds["noisy"] = [2.2 + 0.2 * i for i in range(-4, 5)]
+    rounds = [
+        {
+            "base": dict.fromkeys(milliseconds, 2e-3),
+            "series": {name: times[i] * 1e-3 for name, times in milliseconds.items()},
+        }
+        for i in range(9)
+    ]
+    with pytest.raises(SystemExit, match="^slower by more than 3%: slow$"):
+        compare.report(rounds)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    # The quartiles of the noisy ratios are 0.85 and 1.35: 1.57 * 0.5 / 3 is 26.2%.
+    assert rows == [
+        ["same", "2.000", "2.000", "+0.0%", "0.0%"],
+        ["little", "2.000", "2.050", "+2.5%", "0.0%"],
+        ["slow", "2.000", "2.200", "+10.0%", "0.0%"],
+        ["noisy", "2.000", "2.200", "+10.0%", "26.2%"],
+    ]
+    for each in rounds:
+        del each["series"]["slow"], each["base"]["slow"]
+    compare.report(rounds)  # does not end the program

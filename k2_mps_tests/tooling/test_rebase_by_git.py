@@ -6,7 +6,7 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.rebasing import OTHERS_WORK, onto_a_release, pin, stopped
-from k2_mps_tests.tooling.sandbox import ARRAY, MPS, NEW
+from k2_mps_tests.tooling.sandbox import ARRAY, CONTEXT, MPS, NEW
 from k2_mps_tests.tooling.series_files import patches
 from k2_mps_tests.tooling.support import git
 
@@ -92,6 +92,17 @@ def test_upstream_has_taken_the_message_of_a_patch(sandbox, k2):
     git(k2, "reset", "--quiet", "--hard", "k2-mps@{1}")
     onto, _ = stopped(sandbox)
     assert f"k2mps export --onto {onto[:12]}\n" in sandbox.ok("status")
+
+
+def test_a_rebase_below_the_pin_that_was_undone_does_not_count(sandbox, k2):
+    onto, _ = onto_a_release(sandbox)
+    git(k2, "rebase", "--quiet", "--onto", sandbox.pin, onto)
+    git(k2, "reset", "--quiet", "--hard", "k2-mps@{1}")
+    support.edit(k2 / CONTEXT, "line 20\n", "mine\n")
+    git(k2, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    assert "next: k2mps export\n" in sandbox.ok("status")
+    sandbox.ok("export")
+    assert pin(sandbox)["commit"] == onto and sandbox.order() == [MPS, ARRAY, NEW]
 
 
 def test_after_a_pull_of_another_pin_apply_is_next(sandbox, k2):

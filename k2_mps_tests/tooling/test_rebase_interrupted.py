@@ -142,6 +142,18 @@ def test_a_left_out_commit_with_the_subject_of_another_is_named(sandbox, k2):
     assert f"{LEFT_OUT} {first} wip;" in sandbox.run("export").stderr
 
 
+def test_a_left_out_commit_that_deletes_a_file_is_named(sandbox, k2):
+    """git keeps a file that one side has deleted and the other has changed."""
+    git(k2, "rm", "--quiet", CONTEXT)
+    git(k2, "commit", "--quiet", "-m", "gone")
+    drop = {"GIT_SEQUENCE_EDITOR": "sed -i.bak 1s/^pick/drop/"}
+    first = git(k2, "rev-parse", "--short=12", "HEAD")
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~1", env=drop)
+    support.edit(k2 / CONTEXT, "line 20\n", "mine\n")
+    git(k2, "commit", "--quiet", "--all", "-m", "mine")
+    assert f"{LEFT_OUT} {first} gone;" in sandbox.run("export").stderr
+
+
 def test_a_commit_without_changes_is_not_missed(sandbox, k2):
     git(k2, "commit", "--quiet", "--allow-empty", "-m", "no change")
     git(k2, "rebase", "--quiet", "--no-keep-empty", "--force-rebase", "HEAD~2")

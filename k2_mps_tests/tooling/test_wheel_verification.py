@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps.build import provenance, toolchain
+from k2mps.build import interpreter, provenance, toolchain
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 from k2mps.wheel import contents, expectations
@@ -160,7 +160,7 @@ def case(tmp_path, workshop, parts) -> Case:
     }
     files[INIT] += b"__dev_version__ = '1.0'\n"
     torch = {"torch/lib/libtorch.dylib": {"_torch_symbol"}}
-    reference = expectations.Reference(python, TREE, (PROJECT,), torch, SYSTEM)
+    reference = expectations.Reference(python, TREE, interpreter.find(), (PROJECT,), torch, SYSTEM)
     return Case(tmp_path, description, files, reference)
 
 
@@ -360,4 +360,7 @@ def test_a_wheel_for_another_python_is_not_verified(buildable, tmp_path):
     path = tmp_path / "k2-1.0+mps.cpu.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl"
     zipfile.ZipFile(path, "w").close()
     code = errors.CheckFailedError.exit_code
-    assert "is not for cp3" in buildable.fails(code, "wheel", "verify", str(path))
+    error = buildable.fails(code, "wheel", "verify", str(path))
+    assert "is not for cp3" in error
+    # The symbols are those of .venv's Python, not those of the Python that runs the tool.
+    assert f"with those of {buildable.root}/.venv/bin/python\n" in error

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from metal import CompileError, Fatal, floats, uint
 from mps_emulator.msl.air import metallib, module, threadgroup_variables
+from mps_emulator.msl.air.constant_memory import move_constants
 from mps_emulator.msl.errors import ToolError
 from mps_emulator.msl.toolchain import find_clang
 
@@ -149,6 +150,53 @@ def test_what_the_emulator_lacks_is_named(metal):
         metal.load(air.metallib({"k": text}), ["k"])
     with pytest.raises(CompileError, match="has no kernel 'other'"):
         metal.load(air.metallib({"scale": air.SCALE}), ["other"])
+
+
+# ---- Pointers to constant memory
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # The pointer of the loop is computed from itself.
+        [
+            "%q = phi ptr addrspace(2) [ %c, %a ], [ %n, %b ]",
+            "%n = getelementptr float, ptr addrspace(2) %q, i32 1",
+            "%v = load float, ptr addrspace(2) %n",
+        ],
+        ["%q = phi ptr addrspace(2) [ %c, %a ], [ null, %b ]"],
+        [
+            "%v = load float, ptr addrspace(2) @t",
+            "%e = getelementptr float, ptr addrspace(1) %d, i32 1",
+            "%p = phi ptr addrspace(1) [ %d, %a ], [ %e, %b ]",
+        ],
+        [
+            "%s = select i1 %b, ptr addrspace(2) %c, ptr addrspace(2) @t",
+            "%f = freeze ptr addrspace(2) %s",
+            "%v = load float, ptr addrspace(2) %f",
+        ],
+        [
+            "%v = load float, ptr addrspace(2) getelementptr inbounds"
+            " ([2 x float], ptr addrspace(2) @t, i64 0, i64 1)"
+        ],
+        ["%v = call float @f(ptr addrspace(2) %c, ptr addrspace(1) %d)"],
+    ],
+)
+def test_pointers_to_constant_memory_are_found(lines):
+    before = [line.replace("addrspace(2)", "addrspace(1)") for line in lines]
+    assert move_constants(before, {"%c", "@t"}, "k") == lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%q = phi ptr addrspace(1) [ %c, %a ], [ %d, %b ]",
+        "%q = select i1 %b, ptr addrspace(1) %c, ptr addrspace(1) %d",
+    ],
+)
+def test_a_pointer_to_device_or_to_constant_memory_is_an_error(line):
+    with pytest.raises(ToolError, match="k: a pointer to device or to constant memory: %q"):
+        move_constants([line], {"%c"}, "k")
 
 
 # ---- Threadgroup memory, bounds and races

@@ -178,7 +178,6 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     key = tree_hash(
         FILES,
         json.dumps([_SDK_SETTINGS, _STUBS, _REEXPORTED, _FURTHER]),
-        name,
         zig.name,
         python.number,
         str(python.include),

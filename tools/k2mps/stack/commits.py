@@ -298,17 +298,13 @@ def replay(checkout: Checkout, date: str, tip: str, commits: Sequence[Commit]) -
         deleted = [change.path for change in changes if not change.new]
         files = {change.path: change.new for change in changes}
         unchanged = all(line.entries.get(change.path) == change.old for change in changes)
-        if not changes or not unchanged or line.taken(added, deleted):
-            tree = checkout.tree_of(line.tip())
-            picked = pick(checkout.objects, commit, tree)
-            if picked.conflicts or picked.tree == tree:
-                why = "it would change nothing any more"
-                if picked.conflicts:
-                    files_in_conflict = errors.some(picked.conflicts)
-                    why = f"it changes the same lines of {files_in_conflict}, or lines next to them"
+        if not unchanged or line.taken(added, deleted):
+            picked = pick(checkout.objects, commit, checkout.tree_of(line.tip()))
+            if picked.conflicts:
+                files_in_conflict = errors.some(picked.conflicts)
                 raise errors.K2mpsError(
                     f"{name_of(commit) or commit} does not apply any more",
-                    why=why,
+                    why=f"it changes the same lines of {files_in_conflict}, or lines next to them",
                     next_command="change or delete that patch first; or fold the edits into it",
                 )
             files = {"": Entry(TREE_MODE, picked.tree)}

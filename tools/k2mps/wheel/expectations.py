@@ -40,12 +40,12 @@ class Reference:
     # The Python and .pth files of the patched k2 and of k2_mac, by path in a wheel.
     python: Mapping[str, bytes]
     origin: str  # the id of the tree of the patched k2
+    interpreter: Interpreter  # the wheel's Python
     paths: tuple[str, ...] = ()  # directories of this machine that a wheel must not contain
     # The symbols that torch's libraries for macOS export, by path in site-packages.
     torch: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The symbols that macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
-    interpreter: Interpreter = dataclasses.field(default_factory=find)  # the wheel's Python
 
 
 def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Reference:
@@ -73,7 +73,7 @@ def gather(wheel: WheelFile, environment: Environment, checkout: Checkout) -> Re
     }
     paths = (str(project.root), str(checkout.directory))
     python |= k2_mac_files(project)
-    reference = Reference(python, tree, paths, interpreter=interpreter)
+    reference = Reference(python, tree, interpreter, paths)
     if not wheel.tag.platform.startswith("macosx"):
         return reference
     package = toolchain.fetch_torch(
