@@ -16,7 +16,7 @@
  * limitations under the License.
  */
 
-#include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -65,14 +65,14 @@ void CheckStateBatches(FsaVec &fsas, Ragged<int32_t> &state_batches) {
 
 void CheckAllStates(FsaVec &fsas, Ragged<int32_t> &state_batches) {
   CheckStateBatches(fsas, state_batches);
-  if (!IsOnHost(fsas)) return;
+  int32_t num_states = fsas.TotSize(1);
+  if (num_states == 0 || !IsOnHost(fsas)) return;
   // There are as many elements as states.  So if each state occurs, no state
   // occurs twice.  A vector<bool> would take three times as long.
-  int32_t num_states = fsas.TotSize(1);
   std::vector<char> is_there(num_states);
   const int32_t *states = state_batches.values.Data();
   for (int32_t i = 0; i != num_states; ++i) is_there[states[i]] = 1;
-  Require(std::find(is_there.begin(), is_there.end(), 0) == is_there.end(),
+  Require(std::memchr(is_there.data(), 0, num_states) == nullptr,
           "state_batches");
 }
 

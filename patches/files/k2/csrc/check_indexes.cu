@@ -40,7 +40,12 @@ void CheckIndexes(const Array1<int32_t> &indexes, int32_t size,
   int32_t dim = indexes.Dim();
   const int32_t *data = indexes.Data();
   if (c->GetDeviceType() == kCpu) {
+    // A compiler vectorizes the first loop, because no exception leaves it, and
+    // because `wrong` is as wide as an index.
+    int32_t wrong = 0;
     for (int32_t i = 0; i < dim; ++i)
+      wrong |= (data[i] < first) | (data[i] >= size);
+    for (int32_t i = 0; i < dim && wrong; ++i)
       CheckIndex(data[i], size, first);
     return;
   }

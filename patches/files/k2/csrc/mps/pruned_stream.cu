@@ -53,7 +53,7 @@ int64_t SumOf(const int32_t *values, int32_t n) {
 torch::Tensor CopyOf(const torch::Tensor &old, int64_t used, int64_t num_rows,
                      int64_t row_size) {
   torch::Tensor ans = GpuTensor<int32_t>(num_rows * row_size);
-  if (used > 0)
+  if (old.defined())
     ans.narrow(0, 0, used * row_size).copy_(old.narrow(0, 0, used * row_size));
   return ans;
 }

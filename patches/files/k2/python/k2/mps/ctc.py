@@ -142,8 +142,7 @@ def _rows_for_metal(graphs, dense, output_beam: float,
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
-            # Without sequences, there is no longest sequence.
-            or graphs.shape[0] == 0 or not output_beam > 0):
+            or not output_beam > 0):
         return None  # The code that makes a lattice raises if this is wrong.
     if delay_penalty > 0 and _penalty_source(graphs) is None:
         not_taken.note(

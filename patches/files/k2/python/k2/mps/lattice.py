@@ -66,7 +66,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
             return None
         # The backward pass reads the map, too.  Until then, the caller may
         # write to the tensor.
-        a_to_b_map = a_to_b_map.clone(memory_format=torch.contiguous_format)
+        a_to_b_map = a_to_b_map.clone()
     return _k2.mps_intersect_dense(
         a_fsas.arcs, index, b_fsas.dense_fsa_vec, num_rows, a_to_b_map,
         output_beam, max_states, max_arcs)
