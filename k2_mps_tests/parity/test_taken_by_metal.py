@@ -259,7 +259,8 @@ NO_GRAPHS = k2.index_fsa(GRAPHS, torch.zeros(0, dtype=torch.int32, device=MPS))
 OTHER = {
     "graphs on the CPU": (GRAPHS.to("cpu"), DENSE),
     "scores on the CPU": (GRAPHS, DENSE.to("cpu")),
-    "one graph without an axis for it": (GRAPHS[0], DENSE),
+    # The first axis has as many states as there are sequences.
+    "one graph without an axis for it": (k2.Fsa.from_str("0 1 -1 0\n1").to(MPS), DENSE),
     "three graphs": (k2.ctc_graph([*LABELS, [1]], device=MPS), DENSE),
     "no graphs": (NO_GRAPHS, DENSE),
 }
