@@ -377,6 +377,19 @@ def test_the_loss_in_place_has_the_arguments_of_the_other_loss():
     assert arguments[0] == arguments[1]
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+@pytest.mark.parametrize(
+    "symbol, options",
+    [(5, ("constrained", 0.5, "sum", False)), (0, ("modified", 0.0, "none", True))],
+)
+def test_the_loss_in_place_is_the_other_loss(symbol, options, device):
+    names = ("logits", "symbols", "ranges", "boundary")
+    *inputs, boundary = (_inputs()[name].to(device) for name in names)
+    arguments = (*inputs, symbol, boundary, *options)
+    found = k2.mps.rnnt_loss_pruned_in_place(*arguments)
+    assert torch.equal(found, k2.rnnt_loss_pruned(*arguments))
+
+
 @pytest.mark.parametrize("dtype, columns", [(torch.float16, 7), (torch.float32, 1)])
 def test_a_joiner_may_have_inputs_of_two_types_or_sizes(dtype, columns):
     am, lm = torch.randn(2, 5, 7), torch.randn(2, 4, columns).to(dtype)
