@@ -41,7 +41,7 @@ class Result:
         self.leaf = log_probs.clone().to(device).requires_grad_(True)
         self.graphs = graphs.to(device).clone().requires_grad_(True)
         self.dense = k2.DenseFsaVec(self.leaf, segments)
-        a_to_b = None if a_to_b is None else a_to_b.to(device)
+        a_to_b = None if a_to_b is None else a_to_b.to(device, copy=True)
         limits = {"max_states": 15000000, "max_arcs": 1 << 30, **limits}
         self.lattice = None
         try:
@@ -51,6 +51,8 @@ class Result:
         except (RuntimeError, ValueError):
             return
         _, *self.maps, self.made = intersect_dense(self.graphs, self.dense, a_to_b, beam, **limits)
+        if a_to_b is not None:
+            a_to_b.zero_()  # The backward pass does not read the caller's tensor.
         generator = torch.Generator().manual_seed(5)
         weights = torch.randn(self.lattice.num_arcs, generator=generator)
         (self.lattice.scores * weights.to(device)).sum().backward()

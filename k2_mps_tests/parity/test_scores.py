@@ -209,6 +209,16 @@ def test_the_graph_can_be_used_twice(name, double, placement):
 
 
 @SEMIRINGS
+def test_totals_that_are_computed_twice_have_their_own_graphs(log_semiring, placement):
+    for fsa in both(random_fsa_vec()):
+        first, second = (fsa.get_tot_scores(True, log_semiring) for _ in range(2))
+        first.sum().backward()
+        grad = fsa.grad.clone()
+        second.sum().backward()
+        assert torch.equal(fsa.grad, 2 * grad)
+
+
+@SEMIRINGS
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_graph_that_a_backward_pass_has_freed_cannot_be_used(name, log_semiring, placement):
     for fsa in both(random_fsa_vec()):

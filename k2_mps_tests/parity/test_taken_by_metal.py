@@ -259,7 +259,8 @@ NO_GRAPHS = k2.index_fsa(GRAPHS, torch.zeros(0, dtype=torch.int32, device=MPS))
 OTHER = {
     "graphs on the CPU": (GRAPHS.to("cpu"), DENSE),
     "scores on the CPU": (GRAPHS, DENSE.to("cpu")),
-    "one graph without an axis for it": (GRAPHS[0], DENSE),
+    # The first axis has as many states as there are sequences.
+    "one graph without an axis for it": (k2.Fsa.from_str("0 1 -1 0\n1").to(MPS), DENSE),
     "three graphs": (k2.ctc_graph([*LABELS, [1]], device=MPS), DENSE),
     "no graphs": (NO_GRAPHS, DENSE),
 }
@@ -374,6 +375,19 @@ def test_the_loss_in_place_has_the_arguments_of_the_other_loss():
         for loss in (k2.mps.rnnt_loss_pruned_in_place, k2.rnnt_loss_pruned)
     ]
     assert arguments[0] == arguments[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+@pytest.mark.parametrize(
+    "symbol, options",
+    [(5, ("constrained", 0.5, "sum", False)), (0, ("modified", 0.0, "none", True))],
+)
+def test_the_loss_in_place_is_the_other_loss(symbol, options, device):
+    names = ("logits", "symbols", "ranges", "boundary")
+    *inputs, boundary = (_inputs()[name].to(device) for name in names)
+    arguments = (*inputs, symbol, boundary, *options)
+    found = k2.mps.rnnt_loss_pruned_in_place(*arguments)
+    assert torch.equal(found, k2.rnnt_loss_pruned(*arguments))
 
 
 @pytest.mark.parametrize("dtype, columns", [(torch.float16, 7), (torch.float32, 1)])
