@@ -41,6 +41,29 @@ def test_clone_shares_nothing():
     assert b.tolist() == [[9, 2], [3]]
 
 
+# Attributes of five arcs.  The host copies some of them, and torch copies the others.
+ATTRIBUTES = {
+    "int32": lambda device: torch.arange(5, dtype=torch.int32, device=device),
+    "int64": lambda device: torch.arange(5, device=device),
+    "strided": lambda device: torch.arange(10, dtype=torch.int32, device=device)[::2],
+    "two axes": lambda device: torch.arange(10.0, device=device).view(5, 2),
+    "gradient": lambda device: torch.arange(5.0, device=device, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_copies_of_an_attribute_are_equal(name, device):
+    fsa = k2.linear_fsa([1, 2, 3, 4], device=device)
+    value = fsa.tag = ATTRIBUTES[name](device)
+    twice = k2.create_fsa_vec([fsa, fsa])
+    copies = (fsa.to("mps"), fsa.to("cpu"), fsa.clone(), twice[0], twice[1])
+    for found in (copy.tag for copy in copies):
+        assert (found.dtype, found.requires_grad) == (value.dtype, value.requires_grad)
+        assert torch.equal(found.cpu(), value.cpu())
+    assert copies[2].tag.data_ptr() != value.data_ptr()
+
+
 def test_a_copy_waits_for_the_result_of_torch():
     # The device still computes the values when the copy begins.
     for i in range(20):

@@ -118,9 +118,10 @@ def _log_probs(num_streams, num_frames=4, seed=0):
     return torch.randn(num_streams, num_frames, 6, generator=generator).log_softmax(-1)
 
 
-def test_an_attribute_of_two_axes_follows_the_arcs():
+def test_attributes_of_two_axes_follow_the_arcs():
     graph = k2.create_fsa_vec([k2.ctc_topo(5)])
     graph.pairs = torch.arange(2.0 * graph.num_arcs).view(-1, 2)
+    graph.words = k2.RaggedTensor([[arc] * (arc % 3) for arc in range(graph.num_arcs)])
     streams = Streams(graph, 2, 8.0, 4.0, 2, 20)
     lattice = streams.decode(_log_probs(2), {"a": 4, "b": 3})
     assert streams.on_gpu
@@ -136,6 +137,13 @@ def test_the_filler_is_for_attributes_of_one_axis():
     lattice = streams.decode(_log_probs(1), {"a": 1})
     assert streams.on_gpu
     assert (lattice.single == 7).any() and not (lattice.pairs == 7).any()
+
+
+def test_a_stream_may_begin_with_an_empty_state():
+    streams = _topo_streams()
+    streams.states = {name: (k2.DecodeStateInfo(), k2.DecodeStateInfo()) for name in "ab"}
+    streams.decode(_log_probs(2), {"a": 4, "b": 3})
+    assert streams.on_gpu
 
 
 def test_a_stream_goes_on_twice_from_the_same_chunk():

@@ -51,7 +51,7 @@ SHAPES = [
     Shape(states=[330, 100], arcs=2, rows=[11, 8], width=1),
     # A path is longer than the rows for which threadgroup memory has room.
     Shape(states=[450, 390], arcs=3, rows=[12, 9], width=1),
-    Shape(states=[1100, 1300], arcs=2, rows=[6, 9], width=1),
+    Shape(states=[1100, 1300], arcs=2, rows=[9, 6], width=1),
     Shape(states=[CACHED + 1, 5], arcs=2, rows=[4, 6], width=1),
     Shape(states=[60, 50], arcs=8, rows=[6, 5], width=2),
     Shape(states=[70, 2], arcs=40, rows=[4, 1], width=8),
