@@ -72,3 +72,16 @@ def bush(num_states: int) -> k2.Fsa:
     lines += [f"{i} {last} -1 0" for i in range(1, last)]
     lines = sorted(lines, key=lambda line: int(line.split()[0]))
     return k2.create_fsa_vec([k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(last)])))])
+
+
+def loops(num_states: int) -> k2.Fsa:
+    """Returns an FsaVec of one graph, whose lattices have one arc for each state and frame.
+
+    Arcs lead from the first state to each inner state, and from each inner state to itself and to
+    the last state.
+    """
+    last = num_states - 1
+    lines = [f"0 {i} 1 0" for i in range(1, last)]
+    for i in range(1, last):
+        lines += [f"{i} {i} 1 0", f"{i} {last} -1 0"]
+    return k2.create_fsa_vec([k2.Fsa.from_str("\n".join([*lines, str(last)]))])

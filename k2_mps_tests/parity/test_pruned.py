@@ -11,7 +11,7 @@ import torch
 
 from k2_mps_tests.parity import waits
 from k2_mps_tests.parity.helpers import MPS, assert_equal, assert_equal_on_both
-from k2_mps_tests.parity.problems import KINDS, bush, pick, random_graphs, random_scores
+from k2_mps_tests.parity.problems import KINDS, bush, loops, pick, random_graphs, random_scores
 
 pytestmark = pytest.mark.usefixtures("metal")
 
@@ -160,18 +160,44 @@ def test_more_memory_where_the_estimate_was_too_small():
     _on_both(*case)
 
 
+def test_a_lattice_has_more_states_than_estimated():
+    case = loops(300), *_topo_case([65, 22], beams=(8.0, 8.0), active=(2, 1000))[1:]
+    inputs = _inputs_on_mps(case)
+    found = [waits.counted(lambda: k2.intersect_dense_pruned(*inputs[:-1]))[0] for _ in range(2)]
+    assert found == [2, 1]
+    _on_both(*case)
+
+
+def _graph_of_many_states(num_states):
+    """Returns the arcs of a graph.  No arc enters or leaves state 1, 2, ..., num_states - 2."""
+    row_splits = torch.full((num_states + 1,), 2, dtype=torch.int32)
+    row_splits[0] = 0
+    shape = k2.ragged.create_ragged_shape2(row_splits=row_splits, cached_tot_size=2)
+    top = k2.ragged.regular_ragged_shape(1, num_states)
+    arcs = torch.tensor([[0, 0, 1, 0], [0, num_states - 1, -1, 0]], dtype=torch.int32)
+    return _k2.RaggedArc(top.compose(shape), arcs)
+
+
+def test_the_sequences_take_turns_if_all_together_need_too_much_memory():
+    """Each sequence's table takes 0.48 GB: 16 bytes for each of 30 million states."""
+    graph = _graph_of_many_states(30_000_000)
+    _, log_probs, segments, options, allow_partial = _topo_case([7, 5, 25])
+    inputs = *options, allow_partial
+    arcs, *maps = _k2.intersect_dense_pruned(
+        graph, k2.DenseFsaVec(log_probs, segments).dense_fsa_vec, *inputs
+    )
+    dense = k2.DenseFsaVec(log_probs.to(MPS), segments).dense_fsa_vec
+    for groups in (1, 2):
+        made, _ = _k2.mps_intersect_dense_pruned(graph.to(MPS), dense, 26, *inputs, groups=groups)
+        assert_equal(k2.Fsa(made.fsas), k2.Fsa(arcs))
+        assert_equal([made.arc_map_a, made.arc_map_b], maps)
+
+
 def test_the_host_decodes_if_the_gpu_needs_too_much_memory():
     """The kernels' tables would take 1.3 GB: 16 bytes for each of 80 million states."""
-    num_states = 80_000_000
-    row_splits = torch.full((num_states + 1,), 1, dtype=torch.int32)
-    row_splits[0] = 0
-    shape = k2.ragged.create_ragged_shape2(row_splits=row_splits, cached_tot_size=1)
-    top = k2.ragged.regular_ragged_shape(1, num_states)
-    arcs = torch.tensor([[0, num_states - 1, -1, 0]], dtype=torch.int32)
-    arcs = _k2.RaggedArc(top.compose(shape), arcs)
     case = _topo_case([0])
     dense = k2.DenseFsaVec(case[1].to(MPS), case[2])
-    graph = arcs.to(MPS)
+    graph = _graph_of_many_states(80_000_000).to(MPS)
     arguments = graph, dense.dense_fsa_vec, 1, *case[3], False
     made, why_host = _k2.mps_intersect_dense_pruned(*arguments)
     assert made is None and "1 GiB" in why_host

@@ -13,7 +13,7 @@ import torch
 
 from k2_mps_tests.parity import waits
 from k2_mps_tests.parity.helpers import MPS, assert_equal
-from k2_mps_tests.parity.problems import KINDS, bush, pick, random_graphs, random_scores
+from k2_mps_tests.parity.problems import KINDS, bush, loops, pick, random_graphs, random_scores
 
 pytestmark = pytest.mark.usefixtures("metal")
 
@@ -159,8 +159,8 @@ def test_a_stream_goes_on_twice_from_the_same_chunk():
 
 def test_a_history_with_many_more_states_gets_more_memory():
     """First many arcs enter a state, and then one.  So memory for arcs is left."""
-    loops = "\n".join(["0 0 2 0"] * 300)
-    graph = k2.Fsa.from_str(f"{loops}\n0 1 1 0\n1 1 1 0\n1 2 -1 0\n2")
+    parallel = "\n".join(["0 0 2 0"] * 300)
+    graph = k2.Fsa.from_str(f"{parallel}\n0 1 1 0\n1 1 1 0\n1 2 -1 0\n2")
     streams = Streams(k2.create_fsa_vec([graph]), 1, 8.0, 4.0, 2, 20)
     for label, num_frames in [(2, 20), (1, 600), (1, 600), (1, 4)]:
         log_probs = torch.full((1, num_frames, 3), -50.0)
@@ -219,6 +219,10 @@ def test_the_host_goes_on_after_scores_that_are_not_numbers(score):
     assert "are infinite, NaN" in k2.mps.explain()
     for seed in range(3):
         streams.decode(_log_probs(2, seed=seed), lengths)
+    # The kernels stopped within the chunk, but other streams begin with empty tables.
+    for seed in range(3):
+        streams.decode(_log_probs(2, seed=seed), {"c": 4, "d": 3})
+        assert streams.on_gpu
 
 
 def test_the_host_goes_on_if_the_number_of_symbols_changes():
@@ -243,6 +247,12 @@ def test_the_host_keeps_streams_that_it_began(monkeypatch):
     # If one stream of a call is on the host, the host decodes all streams of the call.
     streams.decode(_log_probs(2), {"c": 4, "a": 2})
     assert not streams.on_gpu
+
+
+def test_a_lattice_has_more_states_than_estimated():
+    streams = Streams(loops(300), 1, 8.0, 8.0, 2, 1000)
+    streams.decode(_log_probs(1, 65), {"a": 65})
+    assert streams.on_gpu
 
 
 def test_too_little_memory_is_known_to_the_next_chunk():
